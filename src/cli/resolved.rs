@@ -7,7 +7,8 @@ use std::io::{self, ErrorKind, Write};
 use anyhow::Context;
 
 use settings::Config;
-use settings::raw::{Origin, RawConfig};
+use settings::Origin;
+use settings::raw::RawConfig;
 use settings::{SETTINGS, Setting, Takes};
 
 /// Prints a line for each warning and each setting.

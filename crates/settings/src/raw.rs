@@ -5,23 +5,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::setting::PREFIX;
+use super::setting::{Origin, PREFIX, RawValue};
 use super::table::{SETTINGS, Setting, Takes};
-use super::variables::{Unread, is_service_link, unread};
-
-/// Names the configuration file; `--config` comes first.
-pub(crate) const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
-
-/// Where a value was typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    Flag,
-    Environment,
-    File(PathBuf),
-    /// A variable that a release's start sets, for what came with it.
-    Release,
-    Default,
-}
+use super::variables::{CONFIG_VARIABLE, Unread, is_service_link, unread};
 
 /// One thing that is wrong with the configuration, said so that it can be found and mended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,38 +20,6 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.place, self.problem)
-    }
-}
-
-/// What was typed for a setting: any number of values for a list, else one.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RawValue {
-    pub values: Vec<String>,
-    pub origin: Origin,
-}
-
-impl RawValue {
-    /// What is taken where nothing is typed; an empty text is no value.
-    pub(super) fn unset(default: &str) -> Self {
-        let default = Some(default).filter(|text| !text.is_empty());
-        Self { values: default.map(str::to_owned).into_iter().collect(), origin: Origin::Default }
-    }
-
-    /// The value of a setting that takes one, without blanks around it.
-    pub fn text(&self) -> &str {
-        self.values.first().map_or("", |text| text.trim())
-    }
-
-    /// Whether somebody typed it.
-    pub fn is_given(&self) -> bool {
-        self.origin != Origin::Default
-    }
-}
-
-/// Without the values, which may be keys.
-impl fmt::Debug for RawValue {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RawValue").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 

@@ -10,9 +10,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::cores;
 use super::numbers::{Bounded, HttpThreads};
-use super::raw::RawValue;
 use super::secret::ApiKey;
-use super::setting::{Read, Words};
+use super::setting::{RawValue, Read, Words};
 
 fn wrong<T>(problem: impl Into<String>) -> Read<T> {
     Err(vec![problem.into()])

@@ -1,7 +1,9 @@
 //! What a setting is, and the macro that makes its flag and its field of one entry.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use super::Config;
-use super::raw::RawValue;
 
 /// What the name of every variable begins with.
 pub(super) const PREFIX: &str = "DUOVEC_";
@@ -25,6 +27,49 @@ pub enum Command {
     BuildEngine,
     /// `embed`, `batch` and `adopt`.
     Offline,
+}
+
+/// Where a value was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Flag,
+    Environment,
+    File(PathBuf),
+    /// A variable that a release's start sets, for what came with it.
+    Release,
+    Default,
+}
+
+/// What was typed for a setting: any number of values for a list, else one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RawValue {
+    pub values: Vec<String>,
+    pub origin: Origin,
+}
+
+impl RawValue {
+    /// What is taken where nothing is typed; an empty text is no value.
+    pub(super) fn unset(default: &str) -> Self {
+        let default = Some(default).filter(|text| !text.is_empty());
+        Self { values: default.map(str::to_owned).into_iter().collect(), origin: Origin::Default }
+    }
+
+    /// The value of a setting that takes one, without blanks around it.
+    pub fn text(&self) -> &str {
+        self.values.first().map_or("", |text| text.trim())
+    }
+
+    /// Whether somebody typed it.
+    pub fn is_given(&self) -> bool {
+        self.origin != Origin::Default
+    }
+}
+
+/// Without the values, which may be keys.
+impl fmt::Debug for RawValue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RawValue").field("origin", &self.origin).finish_non_exhaustive()
+    }
 }
 
 /// A setting's value; else everything that is wrong with what was typed.

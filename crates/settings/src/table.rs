@@ -6,15 +6,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::numbers::*;
-use super::raw::RawValue;
 use super::read;
 use super::secret::ApiKey;
 use super::setting::Command::{Bench, BuildEngine, Check, Offline};
-use super::setting::settings;
+use super::setting::{RawValue, settings};
 use super::traces::{SampleRatio, TraceEndpoint};
 
 pub use super::choices::*;
-pub use super::setting::{Command, Setting, Takes};
+pub use super::setting::{Command, Origin, Setting, Takes};
 
 settings! {
     /// Where the server listens.

@@ -1,9 +1,11 @@
 //! Variables that begin like those of the settings and that no setting reads: somebody else's, or
 //! slips, which must not open a server that was meant to be closed.
 
-use super::raw::CONFIG_VARIABLE;
 use super::setting::PREFIX;
 use super::table::{SETTINGS, Setting};
+
+/// Names the configuration file; `--config` comes first.
+pub(crate) const CONFIG_VARIABLE: &str = "DUOVEC_CONFIG";
 
 /// Settings that decide who gets in. A server that misses one of them must not start.
 const GUARDS: [&str; 9] = [
