@@ -12,7 +12,6 @@ use super::input::Columns;
 use super::kept;
 use super::recipe::Recipe;
 use super::terms::Terms;
-use super::texts::RowResult;
 use super::window::RowWindow;
 use crate::service::EmbeddedItem;
 use scheduling::batch::Vectors;
@@ -111,6 +110,9 @@ pub(super) const OWN_COLUMNS: [&str; 9] = [
     "sparse_indices",
     "sparse_values",
 ];
+
+/// What became of a row: its vectors, or those of each of its chunks; else why it has none.
+pub(super) type RowResult = Result<Vec<EmbeddedItem>, String>;
 
 /// What one part holds.
 pub(super) struct PartContent<'a> {

@@ -5,19 +5,16 @@ use serde::Serialize;
 use super::destination::NewPart;
 use super::error::CorpusError;
 use super::job::Totals;
-use super::output::{OutputFormat, PartContent, line};
+use super::output::{OutputFormat, PartContent, RowResult, line};
 use super::recipe::Recipe;
 use super::terms::Terms;
 use super::window::RowWindow;
 use super::{Maker, on_all_cores};
 use crate::scheduler::{ItemRows, TextRow};
 use crate::service::chunking::{Cutter, TextsToRun};
-use crate::service::{Assembly, EmbedError, EmbeddedItem, Input};
+use crate::service::{Assembly, EmbedError, Input};
 use model::tokenize::{Offsets, TextTokenizer};
 use scheduling::batch::TokenIds;
-
-/// What became of a row: its vectors, or those of each of its chunks; else why it has none.
-pub(super) type RowResult = Result<Vec<EmbeddedItem>, String>;
 
 /// Makes parts of vectors.
 pub(crate) struct TextMaker {
