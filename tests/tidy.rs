@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/crates.rs"]
 mod crates;
 #[path = "tidy/http_layers.rs"]
@@ -76,6 +78,42 @@ impl Source {
             .map(|(index, line)| (index + 1, line))
             .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
             .filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+}
+
+impl Source {
+    /// The paths that the code uses of its own crate, from the crate's name on: `http/held/hold`.
+    fn used(&self) -> Vec<String> {
+        let code: String = self.code().map(|(_, line)| line.trim()).collect();
+        let own: Vec<&str> = self.module.split('/').collect();
+        let root: Vec<&str> = match self.path.strip_prefix("crates/") {
+            Some(_) => vec![own[0]],
+            None => Vec::new(),
+        };
+        let mut used = Vec::new();
+        for (at, _) in code.match_indices("super::").chain(code.match_indices("crate::")) {
+            // `super::super::` is read from its first word.
+            if code[..at].ends_with("super::") {
+                continue;
+            }
+            let (mut base, mut rest) = (own.clone(), &code[at..]);
+            if let Some(below) = rest.strip_prefix("crate::") {
+                (base, rest) = (root.clone(), below);
+            }
+            while let Some(above) = rest.strip_prefix("super::") {
+                base.pop();
+                rest = above;
+            }
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+            let (path, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            let group = behind.strip_prefix('{').and_then(|group| group.split_once('}'));
+            for name in group.map_or("", |(names, _)| names).split(',') {
+                let path = path.split("::").chain(name.trim().split("::"));
+                let path = base.iter().copied().chain(path.filter(|part| !part.is_empty()));
+                used.push(path.collect::<Vec<_>>().join("/"));
+            }
+        }
+        used
     }
 }
 
