@@ -1,7 +1,7 @@
 // A deserialized plan on one device: what all its sessions share.
 //
-// Thread safety: immutable once loaded, but for whether its device is lost and for the kernels,
-// which the library guards itself.
+// Thread safety: immutable once loaded, but for whether its device is lost, the mutex of contexts,
+// and the kernels, which the library guards itself.
 // Ownership: it holds the vendor's runtime and engine, which are destroyed after every context made
 // from them; sessions must not outlive it. Preconditions: the library outlives it.
 
@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -44,6 +45,11 @@ class LoadedEngine final : public Engine {
     void lose() const noexcept { lost_ = true; }
     bool is_lost() const noexcept { return lost_; }
 
+    /// Held by whoever makes, captures, compares or destroys contexts: a wait for the whole device,
+    /// which TensorRT may do in each, ends all captures there, and measuring wants the device
+    /// alone.
+    std::recursive_mutex& contexts() const noexcept { return contexts_; }
+
 #ifdef DUOVEC_RTX
     /// Where all sessions' contexts find kernels and leave new ones; null when there is none.
     nvinfer1::IRuntimeCache const* kernel_cache() const noexcept { return kernel_cache_.get(); }
@@ -70,6 +76,7 @@ class LoadedEngine final : public Engine {
 #endif
     TensorElements elements_;
     mutable std::atomic<bool> lost_ = false;
+    mutable std::recursive_mutex contexts_;
 };
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -84,6 +84,7 @@ StreamSession::~StreamSession() {
 }
 
 void StreamSession::Retire::operator()(nvinfer1::IExecutionContext* context) const noexcept {
+    std::lock_guard const alone(session->engine_.contexts());
     // An enqueue that failed may have started a part of its work.
     if (session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {
         session->engine_.lose();
@@ -134,6 +135,7 @@ void StreamSession::allocate() {
 
 StreamSession::Context StreamSession::create_context(std::size_t profile) {
     using Strategy = nvinfer1::ExecutionContextAllocationStrategy;
+    std::lock_guard const alone(engine_.contexts());
     nvinfer1::ICudaEngine& engine = engine_.vendor();
     recorder_.clear();
     engine_.recorder().clear();
@@ -338,21 +340,26 @@ void StreamSession::enqueue(nvinfer1::IExecutionContext& context) {
 }
 
 void StreamSession::try_capture(BucketState& bucket) {
+    std::lock_guard const alone(engine_.contexts());
     bucket.wants_graph = false;
-    try {
-        Captured captured = capture(bucket);
-        if (captured.is_worth_keeping) {
-            bucket.captured.emplace(std::move(captured));
-        }
-    } catch (Error const& error) {
-        if (error.kind() == ErrorKind::kPoisoned) {
-            throw;
-        }
-        settle();
-        warn("the graph of " + to_string(bucket.shape) +
-             " cannot be captured, it runs without: " + error.what());
-        if (refused_.empty()) {
-            refused_ = error.what();
+    // A second time, since what ended the capture may have been somebody else's.
+    for (bool const is_last : {false, true}) {
+        try {
+            Captured captured = capture(bucket);
+            if (captured.is_worth_keeping) {
+                bucket.captured.emplace(std::move(captured));
+            }
+            return;
+        } catch (Error const& error) {
+            if (error.kind() == ErrorKind::kPoisoned) {
+                throw;
+            }
+            settle();
+            if (is_last) {
+                warn("the graph of " + to_string(bucket.shape) +
+                     " cannot be captured, it runs without: " + error.what());
+                refused_ = refused_.empty() ? error.what() : refused_;
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ text=$("$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib "${GPU[@]}" -st
 {
     echo "// Made by scripts/standin_kernel.sh."
     echo "// SHA-256 of the sources: $(cat "${SOURCES[@]}" | sha256sum | cut -d ' ' -f 1)"
-    sed '/^\/\//d' <<<"$text"
+    sed '/^[[:space:]]*\(\/\/.*\)*$/d' <<<"$text"
 } >"$TEXT.new"
 mv "$TEXT.new" "$TEXT"
 say "$TEXT is made"

@@ -99,6 +99,8 @@ int current_device();
 void expect_usable(cudaStream_t stream, char const* what);
 bool is_capturing(cudaStream_t stream);
 void invalidate_capture(cudaStream_t stream);
+/// A wait for the whole device ends every capture there, whichever thread began it.
+void disturb_captures(int device);
 /// Queues the operation, or records it while the stream captures.
 cudaError_t submit(cudaStream_t stream, Operation const& operation);
 cudaError_t synchronize(cudaStream_t stream);

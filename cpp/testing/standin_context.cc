@@ -57,12 +57,14 @@ StandinContext::StandinContext(StandinEngine const& engine, Reporter const& pare
     use_->name = std::to_string(++made);
     use_->device = engine.device();
     ++contexts_;
+    disturb_captures(engine.device());
 }
 
 StandinContext::~StandinContext() noexcept {
     Guard const guard(*this);
     expect_device("an execution context");
     expect_unused(*use_, "is destroyed");
+    disturb_captures(engine_.device());
     --contexts_;
 }
 
@@ -301,9 +303,9 @@ bool StandinContext::enqueueV3(cudaStream_t stream) noexcept {
     if (!capturing) {
         primed_ = true;
         add_count("enqueue");
-        // What launching the kernels one by one takes of the caller.
-        std::this_thread::sleep_for(std::chrono::microseconds(value_of("enqueue_us", 0)));
     }
+    // What launching the kernels one by one takes of the caller.
+    std::this_thread::sleep_for(std::chrono::microseconds(value_of("enqueue_us", 0)));
     if (profiler_ != nullptr && !capturing) {
         // With a profiler the call waits for the layers' times. These are made up.
         static_cast<void>(synchronize(stream));

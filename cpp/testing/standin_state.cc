@@ -386,6 +386,15 @@ void invalidate_capture(cudaStream_t stream) {
     }
 }
 
+void disturb_captures(int device) {
+    Lock const lock(state().mutex);
+    for (auto const& [handle, stream] : state().streams.all()) {
+        if (stream->device == device && stream->capture) {
+            stream->capture->invalidated = true;
+        }
+    }
+}
+
 cudaError_t submit(cudaStream_t stream, Operation const& operation) {
     Lock const lock(state().mutex);
     auto const found = state().find_usable(stream, operation.name.c_str());

@@ -203,6 +203,18 @@ MISTAKES = [
         "    record(started_);\n    delete new int(staged_->shape.rows);\n",
     ),
     Mistake(
+        "captures are not kept apart from other contexts",
+        "session.cc",
+        "    std::lock_guard const alone(engine_.contexts());\n    bucket.wants_graph",
+        "    bucket.wants_graph",
+    ),
+    Mistake(
+        "a refused graph is given up at once",
+        "session.cc",
+        "for (bool const is_last : {false, true})",
+        "for (bool const is_last : {true})",
+    ),
+    Mistake(
         "the plan's profiles are not compared",
         "engine.cc",
         "        if (*found != wanted) {",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use model::package::manifest::plan::PlanFlavour;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
@@ -71,7 +72,9 @@ fn without_any_gpu_left_the_start_names_each() {
 /// Waits until the workers of a lost GPU have ended: each notices at its next batch.
 async fn settled(client: &Client, server: &Server) -> Value {
     for seed in 0..REQUESTS_MAX {
-        ask(client, server, u32::try_from(seed).expect("small"), 60).await;
+        // Several at once, so that no worker stays idle.
+        let first = u32::try_from(seed).expect("small");
+        join_all((first..first + 8).map(|seed| ask(client, server, seed, 60))).await;
         let (_, health) = get(client, server, "/health").await;
         if health["workers"]["live"] == 2 {
             return health;
