@@ -30,6 +30,7 @@ mod door;
 mod embedding;
 mod facts;
 mod figures;
+mod looked_up;
 mod occurrences;
 mod offline;
 mod request;
@@ -43,10 +44,11 @@ pub(crate) use door::{Door, Permit, RequestHead, earned_bytes};
 pub(crate) use embedding::{json_bytes, prompt};
 pub(crate) use facts::Facts;
 use figures::Figures;
+pub(crate) use looked_up::rows as looked_up_rows;
 pub use request::Input;
 pub(crate) use request::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType,
-    Milestones, ModelCard, Occurrence, OverLong,
+    Lexical, Milestones, ModelCard, Occurrence, OverLong,
 };
 use tokenizing::Pace;
 

@@ -11,7 +11,10 @@ use super::payload::{self, EmbeddingRequest, Question};
 use super::reply::{self, AnswerFormat};
 use crate::scheduler::TextRow;
 use crate::service::chunking::TextsToRun;
-use crate::service::{EmbedError, EmbedRequest, EmbeddingService, RequestHead, Vectors, assemble};
+use crate::service::{
+    EmbedError, EmbedRequest, EmbeddingService, Lexical, RequestHead, Vectors, assemble,
+    looked_up_rows,
+};
 use model::package::manifest::Manifest;
 use model::tokenize::TextTokenizer;
 use scheduling::batch::Priority;
@@ -107,6 +110,10 @@ impl Asked {
         let rows = match rows.into_iter().collect::<Result<Vec<_>, _>>() {
             Ok(rows) => rows,
             Err(error) => return self.refused(error),
+        };
+        let rows = match options.lexical {
+            Lexical::Head => rows,
+            Lexical::Table => looked_up_rows(tokenizer, texts),
         };
         let reply = assemble(manifest, options, texts, rows);
         let resident = reply::Resident {

@@ -17,7 +17,7 @@ use super::reply::{self, AnswerFormat, DenseForm, DenseFormat, Resident, SparseF
 use crate::service::chunking::Chunking;
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
-    RequestHead, Vectors,
+    Lexical, RequestHead, Vectors,
 };
 use model::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
@@ -36,7 +36,7 @@ pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
 use wishes::LENGTHS;
 pub(super) use wishes::{WISHES, Wishes, with_wishes};
-use words::TokenEncoding;
+use words::{LexicalWord, TokenEncoding};
 pub(super) use words::{Truncate, USE, USES, Use, WHOLE_NUMBER, object, scalar};
 
 /// The body of a request in the words of some family of clients.
@@ -155,6 +155,9 @@ with_wishes! {
         /// Which tokenizer the token ids of input are of; absent is what the server is set to.
         #[serde(default, deserialize_with = "scalar")]
         token_encoding: Option<TokenEncoding>,
+        /// Where lexical weights come from; absent is the model.
+        #[serde(default, deserialize_with = "scalar")]
+        lexical: Option<LexicalWord>,
         /// Keep weights at or above it.
         #[serde(default, deserialize_with = "weight")]
         sparse_min_weight: Option<f32>,
@@ -178,6 +181,7 @@ impl Body for EmbeddingRequest {
         ("sparse_format", "\"indices\" or \"dict\" or \"tokens\" or \"pgvector\""),
         ("sparse_top_k", WHOLE_NUMBER),
         ("token_encoding", "\"model\" or \"cl100k_base\" or \"o200k_base\""),
+        ("lexical", "\"head\" or \"table\""),
         ("sparse_min_weight", "a number, zero or above"),
         ("offsets", "true or false"),
         ("chunking", CHUNKING),
@@ -206,9 +210,10 @@ impl Question for EmbeddingRequest {
             return Err(missing::<Self>());
         }
         let wishes = self.wishes();
+        let input_type = self.input_type(config, service)?;
         let options = EmbedOptions {
             vectors,
-            input_type: self.input_type(config, service)?,
+            input_type,
             over_long: wishes.over_long(config)?,
             offsets: match self.offsets {
                 Some(true) if vectors.sparse() => Offsets::Find,
@@ -220,6 +225,7 @@ impl Question for EmbeddingRequest {
                 TokenEncoding::O200kBase => TokenInput::O200kBase,
             }),
             dimensions: wishes.dimensions()?,
+            lexical: self.lexical(vectors, input_type)?,
             selection: Selection {
                 top_k: self.sparse_top_k.map(NonZeroUsize::get),
                 min_weight: self.sparse_min_weight,
@@ -257,6 +263,25 @@ impl EmbeddingRequest {
     /// A request for texts that says nothing else.
     pub(super) fn of(input: Vec<Input>, model: Option<String>, truncate: Option<Truncate>) -> Self {
         Self { input, model, truncate, ..Self::default() }
+    }
+
+    /// Where lexical weights come from. A route without them does not care.
+    fn lexical(&self, vectors: Vectors, input_type: InputType) -> Result<Lexical, ApiError> {
+        let message = match (self.lexical, vectors, input_type) {
+            (None | Some(LexicalWord::Head), ..) | (_, Vectors::Dense, _) => {
+                return Ok(Lexical::Head);
+            }
+            (_, Vectors::Sparse, InputType::Query) => return Ok(Lexical::Table),
+            (_, Vectors::Sparse, _) => {
+                "lexical \"table\" is for questions; send input_type \"query\" with it, or leave \
+                 lexical out"
+            }
+            (_, Vectors::Both, _) => {
+                "lexical \"table\" needs no run of the model, which dense vectors need; leave \
+                 lexical out, or use POST /v1/sparse-embeddings"
+            }
+        };
+        Err(ApiError::of(Code::InvalidValue, "lexical", message))
     }
 
     fn chunking(&mut self, config: &HttpConfig) -> Result<Option<Chunking>, ApiError> {

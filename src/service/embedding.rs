@@ -6,11 +6,11 @@ use super::assembly::assemble;
 use super::chunking::{Chunking, Cutter, RunPart, TextsToRun};
 use super::compute::Wanted;
 use super::door::Permit;
-use super::tokenizing;
 use super::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input,
-    InputType, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
+    InputType, Lexical, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
+use super::{looked_up, tokenizing};
 use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
 use model::package::manifest::{Manifest, PromptName};
 use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
@@ -39,6 +39,7 @@ impl EmbeddingService {
     ) -> Result<EmbedReply, EmbedError> {
         let resident = self.available()?;
         let prompt = self.check(resident.package.manifest(), &request)?;
+        looked_up::check(&resident.tokenizer, &request.options)?;
         let request = self.decode(request, permit).await?;
         let room = self.admit_items(&resident, &request, permit)?;
         let kept = if answer.has_texts { permit.hold_inputs(&request.inputs)? } else { 0 };
@@ -54,9 +55,15 @@ impl EmbeddingService {
         let held = kept + held_bytes(&resident, &options, texts.answered(), &texts, answer);
         permit.hold(held)?;
         permit.end_tokenizing(held);
-        let ticket = self.submit(&resident, &options, &texts.run, room)?;
-        let cache_use = ticket.cache_use();
-        let (rows, span) = rows(ticket, &texts).await?;
+        let (rows, span, cache_use) = match options.lexical {
+            Lexical::Head => {
+                let ticket = self.submit(&resident, &options, &texts.run, room)?;
+                let cache_use = ticket.cache_use();
+                let (rows, span) = rows(ticket, &texts).await?;
+                (rows, span, cache_use)
+            }
+            Lexical::Table => (looked_up::rows(&resident.tokenizer, &texts), None, None),
+        };
         let mut reply = assemble(resident.package.manifest(), &options, &texts, rows);
         let selected = self.clock.now();
         // Rows of the cache waited for no batch. A batch may have begun before this request came,

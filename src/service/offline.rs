@@ -2,6 +2,7 @@
 
 use super::chunking::TextsToRun;
 use super::embedding::{check_lengths, cutter};
+use super::looked_up;
 use super::tokenizing::tokenize_one;
 use super::{EmbedError, EmbedRequest, EmbeddingService};
 use model::package::manifest::Manifest;
@@ -19,6 +20,7 @@ impl EmbeddingService {
         request: EmbedRequest,
     ) -> Result<TextsToRun, EmbedError> {
         let prompt = self.check(manifest, &request)?;
+        looked_up::check(tokenizer, &request.options)?;
         let EmbedRequest { inputs, options, chunking } = self.decode_here(request)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
         let Some(chunking) = chunking else {

@@ -59,6 +59,16 @@ pub(crate) enum InputType {
     Ranking,
 }
 
+/// Where lexical weights come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Lexical {
+    /// A run of the model.
+    #[default]
+    Head,
+    /// The scores of the tokenizer's vocabulary, for questions.
+    Table,
+}
+
 /// A request as the application understands it.
 #[derive(Debug, Clone)]
 pub(crate) struct EmbedRequest {
@@ -77,6 +87,8 @@ pub(crate) struct EmbedOptions {
     pub(crate) over_long: OverLong,
     /// Floats of a dense vector; `None` is the model's hidden size.
     pub dimensions: Option<usize>,
+    /// Where lexical weights come from; with the table there are no dense vectors.
+    pub(crate) lexical: Lexical,
     /// Which of the lexical weights stay.
     pub selection: Selection,
     /// Whether the places of the lexical weights in the text are wanted.
@@ -169,6 +181,8 @@ pub(crate) enum EmbedError {
     NoPrompt(InputType),
     #[error("the model has no sparse head")]
     SparseNotAvailable,
+    #[error("the tokenizer has no scores")]
+    NoScores,
     #[error("token ids have no places in a text")]
     OffsetsWithoutText,
     #[error("token ids have no chunks of text")]

@@ -22,11 +22,11 @@ fn with(key: &str, value: Value) -> Value {
 }
 
 #[rustfmt::skip]
-const OPTIONAL: [&str; 23] = [
+const OPTIONAL: [&str; 24] = [
     "model", "encoding_format", "dimensions", "user", "input_type", "truncate", "sparse_format",
     "sparse_top_k", "sparse_min_weight", "offsets", "task", "task_type", "prompt_name", "prompt",
     "output_dimension", "truncate_dim", "output_dtype", "embedding_type", "embedding_types",
-    "truncation", "normalized", "output_type", "embed_dtype",
+    "truncation", "normalized", "output_type", "embed_dtype", "lexical",
 ];
 
 #[test]
@@ -90,6 +90,7 @@ fn values_that_break_a_rule_name_their_field_and_a_cure_on_every_route() {
         ("sparse_format", json!(["coo", {}]), ["must be"; 2]),
         ("sparse_top_k", json!([0, -1, 1.0, "1"]), ["must be"; 2]),
         ("sparse_min_weight", json!([-0.1, -1, "0", [0]]), ["must be"; 2]),
+        ("lexical", json!(["tables", 1]), ["\"head\" or \"table\"", "left out"]),
         ("task", json!(["rerank"]), [prompts, "left out"]),
         ("task_type", json!(["x"]), [prompts, "left out"]),
         ("prompt_name", json!(["s2p_query"]), [prompts, "left out"]),
@@ -207,6 +208,27 @@ fn lengths_and_forms_in_the_words_of_other_services_are_obeyed() {
     assert_eq!(server.post(DENSE, &both).ok(), base64);
     let whole = json!({"input": LONG_TEXT, "truncation": false});
     server.post(DENSE, &whole).refused("context_length_exceeded", "input");
+}
+
+#[test]
+fn the_table_is_for_questions_on_the_sparse_route_of_models_that_have_scores() {
+    let server = Server::ready();
+    let table =
+        |input_type: Value| json!({"input": "two", "lexical": "table", "input_type": input_type});
+    for (path, body, cure) in [
+        (SPARSE, table(json!("query")), "this model's tokenizer has no scores"),
+        (SPARSE, table(json!("passage")), "send input_type \"query\""),
+        (SPARSE, table(Value::Null), "send input_type \"query\""),
+        (BOTH, table(json!("query")), "use POST /v1/sparse-embeddings"),
+    ] {
+        server.post(path, &body).refused("invalid_value", "lexical").says(cure);
+    }
+    let head = with("lexical", "head".into());
+    assert_eq!(
+        server.post(SPARSE, &head).ok(),
+        server.post(SPARSE, &json!({"input": "text"})).ok()
+    );
+    server.post(DENSE, &table(Value::Null)).ok();
 }
 
 #[test]

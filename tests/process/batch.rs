@@ -91,6 +91,19 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
     }
 }
 
+#[tokio::test]
+async fn a_question_that_needs_no_run_has_the_answer_of_the_route() {
+    let body = json!({"input": ["cat", "the dog"], "input_type": "query", "lexical": "table"});
+    let url = "/v1/sparse-embeddings";
+    let job = Job::new(&[request(0, url, &body)]);
+    job.run(0, &[]);
+    let server = ready(&["--engine", "fake"]);
+    let (status, expected) = server.ask(url, Some(&body)).await;
+    assert_eq!((status, &job.answers()[0]["response"]["body"]), (200, &expected));
+    let values = &expected["data"][0]["sparse_values"]["values"];
+    assert_eq!(values.as_array().map(Vec::len), Some(1), "{expected}");
+}
+
 #[test]
 fn requests_that_ask_for_no_prompt_get_the_one_of_the_setting() {
     let package = Broken::new();

@@ -8,6 +8,7 @@ mod configuration;
 mod corpus;
 mod drain;
 mod faults;
+mod lexical_table;
 mod lifecycle;
 mod start;
 mod support;

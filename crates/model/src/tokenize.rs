@@ -276,6 +276,15 @@ impl TextTokenizer {
         }
     }
 
+    /// How surprising an id is in texts, in nats: the negative logarithm of its piece's
+    /// probability. It is zero for special tokens. `None` when the tokenizer's file does not say.
+    pub fn surprisal(&self, id: u32) -> Option<f32> {
+        match &self.kind {
+            TokenizerKind::XlmR(own) => Some(own.surprisal(id)),
+            TokenizerKind::Library(_) => None,
+        }
+    }
+
     /// The vocabulary piece of an id.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.kind {

@@ -8,6 +8,9 @@ use crate::service::{EmbedError, InputType};
 
 const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
 
+const NO_SCORES: &str = "lexical must be \"head\" here, or left out: this model's tokenizer has no \
+                         scores of its pieces";
+
 const OFFSETS_OF_TEXTS: &str =
     "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
 
@@ -87,6 +90,7 @@ impl ApiError {
                 ),
             ),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
+            EmbedError::NoScores => Self::of(Code::InvalidValue, "lexical", NO_SCORES),
             EmbedError::OffsetsWithoutText => {
                 Self::of(Code::InvalidValue, "offsets", OFFSETS_OF_TEXTS)
             }

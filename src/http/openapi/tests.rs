@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::http::error::Code;
 use crate::http::payload::chunking::{By, ChunkingField};
-use crate::http::payload::words::{TokenEncoding, TruncateWord};
+use crate::http::payload::words::{LexicalWord, TokenEncoding, TruncateWord};
 use crate::http::payload::{Body, EmbeddingRequest};
 use crate::http::reply::{DenseFormat, OutputType, SparseFormat};
 use crate::http::rerank::{RerankRequest, RerankScore};
@@ -167,6 +167,7 @@ fn fields_and_words_of_requests_are_those_that_are_read() {
         ("ChunkBy", names::<By>()),
         ("DenseFormat", names::<DenseFormat>()),
         ("InputType", &uses),
+        ("LexicalSource", names::<LexicalWord>()),
         ("OutputType", names::<OutputType>()),
         ("RerankScore", names::<RerankScore>()),
         ("SparseFormat", names::<SparseFormat>()),

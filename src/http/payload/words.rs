@@ -102,6 +102,14 @@ pub(in crate::http) enum TokenEncoding {
     O200kBase,
 }
 
+/// Where lexical weights come from: a run of the model, or the scores of its tokenizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::http) enum LexicalWord {
+    Head,
+    Table,
+}
+
 /// Reads a word, a number or a boolean; null is `None`.
 pub(in crate::http) fn scalar<'de, D, T>(json: D) -> Result<Option<T>, D::Error>
 where

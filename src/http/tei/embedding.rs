@@ -10,7 +10,7 @@ use crate::http::reply::{
 };
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
-    OverLong, RequestHead, Vectors,
+    Lexical, OverLong, RequestHead, Vectors,
 };
 use model::tokenize::Offsets;
 use settings::{HttpConfig, TokenInput};
@@ -132,6 +132,7 @@ pub(super) fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead)
         // TEI takes no ids but those of its model.
         token_input: Some(TokenInput::Model),
         dimensions: None,
+        lexical: Lexical::Head,
         selection: Selection::default(),
         priority: head.priority,
         deadline: head.deadline,

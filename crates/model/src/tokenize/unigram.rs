@@ -102,6 +102,11 @@ impl Unigram {
         })
     }
 
+    /// The negative logarithm of a piece's probability; zero for an id that is no piece.
+    pub(super) fn surprisal(&self, id: u32) -> f32 {
+        self.scores.get(id as usize).map_or(0.0, |score| -score as f32)
+    }
+
     /// Continues the best paths by the next part of a normal form and hands out the ids that are
     /// certain. Returns how many bytes are done: all when they are the last ones.
     pub(super) fn advance(

@@ -117,6 +117,11 @@ impl XlmR {
         &self.pieces
     }
 
+    /// How surprising an id is, in nats.
+    pub(super) fn surprisal(&self, id: u32) -> f32 {
+        if self.is_special(id) { 0.0 } else { self.unigram.surprisal(id) }
+    }
+
     /// Whether an id is that of a token such as `</s>`.
     pub(super) fn is_special(&self, id: u32) -> bool {
         self.added.iter().any(|added| added.id == id && added.token.special)
