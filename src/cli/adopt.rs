@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use clap::{ArgAction, ArgMatches, Command};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 
 use super::load::{Measuring, load};
 use super::{Incomplete, embed::value};
@@ -30,6 +30,8 @@ use server::{Server, TheirVector};
 
 /// Other servers compute in half precision, which moves vectors by up to some ten thousandths.
 const LEAST_COSINE: &str = "0.999";
+/// Attention between all tokens of a longer text may take more memory than there is.
+const LONGEST: &str = "8192";
 /// How far from one the length of a vector is that was normalized in half precision.
 const UNIT_ERROR: f64 = 0.01;
 
@@ -61,6 +63,11 @@ pub(super) fn command() -> Command {
                 .value_parser(read_cosine)
                 .default_value(LEAST_COSINE),
         )
+        .arg(
+            value("longest", "TOKENS", "of the longest text; thousands take minutes on a CPU")
+                .value_parser(value_parser!(usize))
+                .default_value(LONGEST),
+        )
         .after_help(
             "Exit codes: 0 when every probe agrees with the settings that are given here; 3 when \
              some differ, and the settings that agree are printed. Each setting is also a \
@@ -83,8 +90,10 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let url = text("from").expect("clap asks for it");
     let server = Server::find(url, text("from-model"), key, here.manifest())?;
     tracing::info!(url = server.url(), "probes are sent");
-    let probes = probes::all(&here);
+    let &longest = typed.get_one::<usize>("longest").expect("it has a default");
+    let probes = probes::all(&here, longest);
     let there = ask(&server, &probes)?;
+    tracing::info!(probes = probes.len(), "the server has answered");
     let (width, lengths) = measures(&there)?;
     let hidden_size = here.manifest().hidden_size;
     if width > hidden_size {
@@ -100,7 +109,10 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let own_score = search.compare(&own)?;
     let found = match own_score.all_agree() {
         true => None,
-        false => Some(search.closest(&own, &prompts)?),
+        false => {
+            tracing::info!("vectors differ: other settings are tried");
+            Some(search.closest(&own, &prompts)?)
+        }
     };
     let is_unit = lengths.iter().all(|length| (length - 1.0).abs() <= UNIT_ERROR);
     let report = Report {
@@ -113,6 +125,7 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         found,
         width,
         lengths: Some(lengths).filter(|_| !is_unit),
+        longest,
     };
     let (text, verdict) = report.write();
     // Whether or not somebody reads it, the exit code tells as well.

@@ -175,6 +175,11 @@ fn floats(json: &mut Value) -> &mut Vec<Value> {
 #[test]
 fn vectors_of_other_lengths_and_sizes_are_told_apart_from_other_directions() {
     let server = serve(&Broken::new(), &[]);
+    let picky = openai_only(&server, |asked, status, json| match asked["input"][0].as_str() {
+        Some(text) if text.contains("cat") => (400, json!({"message": "no cats"})),
+        _ => (status, json),
+    });
+    assert_says(&adopt(&picky, &[]), 1, &["refuses a plain text: 400", "no cats"]);
     let scaled = openai_only(&server, |_, status, mut json| {
         for number in floats(&mut json) {
             *number = (number.as_f64().expect("a number") * 2.5).into();
@@ -228,9 +233,12 @@ fn texts_that_the_server_refuses_are_named_and_not_compared() {
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let refused = "not compared, the server refuses it: 65 tokens";
     assert!(ended.stdout.contains(refused), "{}", ended.stdout);
+    let ended = adopt(&without_truncation, &["--longest", "40"]);
+    let left_out = "not compared: texts of more than 40 tokens (--longest)";
+    assert!(ended.stdout.contains(left_out) && !ended.stdout.contains(refused), "{}", ended.stdout);
 
     let all = openai_only(&server, |_, _, _| (400, json!({"error": {"message": "no texts"}})));
-    assert_says(&adopt(&all, &[]), 1, &["refuses a plain text: 400", "no texts"]);
+    assert_says(&adopt(&all, &[]), 1, &["embeds no text", "/v1/embeddings: 400", "no texts"]);
     let broken = openai_only(&server, |_, _, _| (200, json!({"data": []})));
     assert_says(&adopt(&broken, &[]), 1, &["answers something else"]);
 }
@@ -244,7 +252,8 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     let ended = adopt(&server.url(""), &["--from-key-file", file]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_says(&adopt(&server.url(""), &[]), 1, &["wants an API key", "--from-key-file"]);
-    assert_says(&adopt(&server.url("/other"), &[]), 1, &["neither /embed nor /v1/embeddings"]);
+    let words = ["embeds no text", "/other/embed: 404", "/other/v1/embeddings: 404"];
+    assert_says(&adopt(&server.url("/other"), &["--from-key-file", file]), 1, &words);
     assert_says(&adopt("https://localhost", &[]), 1, &["http://", "tunnel"]);
     assert_says(&adopt("http://127.0.0.1:1", &[]), 1, &["cannot ask http://127.0.0.1:1/embed"]);
     let ended = adopt(&server.url(""), &["--least-cosine", "2"]);

@@ -110,10 +110,10 @@ const SUBJECTS: [&[&str]; 8] = [
 ];
 
 /// Limits that models have, beside the package's own.
-pub(super) const LIMITS: [usize; 9] = [32, 64, 128, 256, 384, 512, 1024, 2048, 4096];
+pub(super) const LIMITS: [usize; 10] = [32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192];
 
-/// All of them, plain ones first.
-pub(super) fn all(here: &Here) -> Vec<Probe> {
+/// All of them, plain ones first; none has many more tokens than `longest`.
+pub(super) fn all(here: &Here, longest: usize) -> Vec<Probe> {
     let of = |kind, text: &str| Probe { kind, text: text.to_owned() };
     let mut probes = Vec::new();
     for (kind, texts) in [
@@ -131,7 +131,8 @@ pub(super) fn all(here: &Here) -> Vec<Probe> {
     let count = |text: &str| here.count(text, &plain);
     let limit = here.manifest().max_input_tokens;
     let shorter = LIMITS.iter().filter(|&&tokens| tokens + 1 < limit).map(|tokens| tokens + 1);
-    for tokens in shorter.chain([limit, limit + 1, limit + limit / 4 + 1]) {
+    let lengths = shorter.chain([limit, limit + 1, limit + limit / 4 + 1]);
+    for tokens in lengths.filter(|&tokens| limit <= longest || tokens <= longest + 1) {
         let text = long(tokens, &count);
         probes.push(Probe { kind: ProbeKind::Length(count(&text)), text });
     }
@@ -146,10 +147,14 @@ fn long(tokens: usize, count: &dyn Fn(&str) -> usize) -> String {
     let mut subjects: Vec<Vec<&str>> =
         SUBJECTS.iter().map(|words| words.iter().filter(is_one).copied().collect()).collect();
     subjects.retain(|words| !words.is_empty());
+    if subjects.is_empty() {
+        // The vocabulary is of another language: the text is longer then.
+        subjects.push(vec!["a"]);
+    }
     let mut text = start.to_owned();
     for at in base..tokens {
         // A subject lasts from one power of two to the next.
-        let subject = &subjects[at.ilog2() as usize % subjects.len().max(1)];
+        let subject = &subjects[at.ilog2() as usize % subjects.len()];
         text.push(' ');
         text.push_str(subject[at * 7 / 3 % subject.len()]);
     }
@@ -169,5 +174,11 @@ mod tests {
         let half = |text: &str| text.split_whitespace().skip(130).map(str::to_owned).collect();
         let words: Vec<String> = half(&longer);
         assert!(words.iter().all(|word| !shorter.contains(&format!(" {word} "))), "{words:?}");
+    }
+
+    #[test]
+    fn a_vocabulary_without_the_words_gets_long_texts_too() {
+        let count = |text: &str| 2 + 3 * text.split_whitespace().count();
+        assert!(count(&long(100, &count)) >= 100);
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Report<'a> {
     pub(super) width: usize,
     /// The least and the greatest length of its vectors, if they are not of length one.
     pub(super) lengths: Option<[f64; 2]>,
+    /// The most tokens of a probe, where the package takes more.
+    pub(super) longest: usize,
 }
 
 /// A setting of which the servers have two values.
@@ -53,6 +55,10 @@ impl Report<'_> {
         }
         for Difference { what, here, there, cure } in &differences {
             let _ = writeln!(text, "differs: {what}: here {here}, there {there}; {cure}");
+        }
+        if self.longest < self.own.0.tokens {
+            let longest = self.longest;
+            let _ = writeln!(text, "not compared: texts of more than {longest} tokens (--longest)");
         }
         let (_, closest) = self.found.as_ref().unwrap_or(&self.own);
         text += &self.probes_that_differ(closest);

@@ -89,23 +89,25 @@ impl Server {
         let client = Client::builder().no_proxy().connect_timeout(PAUSE_MAX).timeout(PATIENCE);
         let client = client.build().context("cannot make an HTTP client")?;
         let mut server = Self { client, url: String::new(), key, dialect: Dialect::Tei };
+        let mut refusals = Vec::new();
         for (place, is_tei) in routes(url) {
             server.url = place;
             server.dialect = match is_tei {
                 true => Dialect::Tei,
                 false => Dialect::OpenAi { model: server.model(model, manifest)? },
             };
-            match server.ask("text")?.status().as_u16() {
-                404 | 405 => {}
-                401 | 403 => {
-                    bail!("{} wants an API key: name one with --from-key-file", server.url)
+            match server.embed("text")? {
+                TheirVector::Sent(_) => return Ok(server),
+                TheirVector::Refused(why) if why.starts_with("401") || why.starts_with("403") => {
+                    bail!("{} wants an API key ({why}): name one with --from-key-file", server.url)
                 }
-                _ => return Ok(server),
+                TheirVector::Refused(why) => refusals.push(format!("{}: {why}", server.url)),
             }
         }
         bail!(
-            "{url} has neither /embed nor /v1/embeddings, or not the model: give the address of \
-             an embedding server, and with --from-model the name of its model"
+            "--from {url} embeds no text: give the address of an embedding server, and with \
+             --from-model the name of its model ({})",
+            refusals.join("; ")
         )
     }
 
