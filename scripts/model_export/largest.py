@@ -1,6 +1,5 @@
 """The largest numbers in a graph's layers while texts run through it: whether fp16 holds them."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from default_package import manifest, rows, texts
 from default_package.command import say
 from default_package.vocabulary import Vocabulary
 
-NAME = "largest.json"
-"""In the package, beside the graph."""
+KEY = "largest"
+"""Of the manifest."""
 FP16_LARGEST = float(np.finfo(np.float16).max)
 ROOM = 8
 """Times as far as these texts, others may reach."""
@@ -31,17 +30,15 @@ A score is counted as it is before the softmax, between all tokens of a row."""
 
 
 def add(folder: Path, words: Vocabulary) -> None:
-    """Writes largest.json of the package in `folder`, unless it is there, and says what it says."""
+    """Writes them into the package's manifest, unless they are there, and says what they say."""
     content = manifest.read(folder)
-    path = folder / NAME
-    if NAME not in content["files"]:
+    if KEY not in content:
         sequences = corpus(words, content["max_input_tokens"])
         batches = list(rows.batches(sequences, words.pad, content["pooling"]))
         found = measure(folder / "model.onnx", batches)
-        manifest.save({"texts": len(sequences)} | found, path)
-        files = content["files"] | {NAME: manifest.entry(path)}
-        manifest.save(content | {"files": dict(sorted(files.items()))}, folder / manifest.NAME)
-    for line in told(json.loads(path.read_text(encoding="utf-8"))):
+        content[KEY] = {"texts": len(sequences)} | found
+        manifest.save(content, folder / manifest.NAME)
+    for line in told(content[KEY]):
         say(line)
 
 

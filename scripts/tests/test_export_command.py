@@ -26,7 +26,7 @@ from model_export.export import published_license
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
 pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
-default_prompt tokenizer sparse outputs files plans canary"""
+default_prompt tokenizer sparse outputs files plans canary largest"""
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])

@@ -53,7 +53,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
     for _ in range(2):
         assert run(monkeypatch, "--fp16-of-package", out) == 0
         check_files(out)
-    kept = {"largest.json", "manifest.json", "tokenizer.json"}
+    kept = {"manifest.json", "tokenizer.json"}
     assert {path.name for path in out.iterdir()} == kept | {
         name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
     }

@@ -71,16 +71,16 @@ def test_texts_are_cut_to_what_the_model_takes() -> None:
         assert all((ids[0], ids[-1]) == (words.bos, words.eos) for ids in (*sentences, together))
 
 
-def test_a_package_without_the_file_gets_it_with_its_graph_in_16_bits(
+def test_a_package_without_the_numbers_gets_them_with_its_graph_in_16_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine"
     arguments = [*RANDOM, "--out", out, "--precision", "fp32", "--skip-verify"]
     assert run(monkeypatch, *arguments) == 0
-    assert largest.NAME not in manifest_of(out)["files"]
+    assert largest.KEY not in manifest_of(out)
     for _ in range(2):
         assert run(monkeypatch, "--fp16-of-package", out) == 0
-        assert largest.NAME in manifest_of(out)["files"]
+        assert manifest_of(out)[largest.KEY].keys() == {"texts", *largest.KINDS}
         assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
         # The second time it is read.
         monkeypatch.delattr(largest, "measure", raising=False)

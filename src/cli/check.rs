@@ -170,4 +170,16 @@ fn describe(manifest: &Manifest, findings: &mut Findings) {
     if let Some(weights) = manifest.sources.get("weights") {
         findings.say(Verdict::Well, "weights", weights);
     }
+    if let Some(largest) = &manifest.largest {
+        let of = |layers: &[f32]| layers.iter().copied().fold(0.0, f32::max);
+        let text = format!(
+            "scores {}, feed-forward {}, values {}, others {} over {} texts; that of fp16 is 65504",
+            of(&largest.scores),
+            of(&largest.feed_forward),
+            of(&largest.values),
+            of(&largest.other),
+            largest.texts
+        );
+        findings.say(Verdict::Well, "largest numbers", &text);
+    }
 }

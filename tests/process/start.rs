@@ -252,6 +252,10 @@ fn the_check_tells_what_was_taken_from_where() {
             "prompts": "--query-prompt",
             "weights": "rounded to 4 bits",
         });
+        manifest["largest"] = json!({
+            "texts": 160, "scores": [4.36, 2.0], "feed_forward": [25.7], "values": [6.75],
+            "other": [10.5],
+        });
     });
     let ended = check(&package);
     for line in [
@@ -260,6 +264,7 @@ fn the_check_tells_what_was_taken_from_where() {
         "ok    prompts: query \"query: \", passage \"\" (--query-prompt)\n",
         "ok    lexical weights: fixed numbers, for tests\n",
         "ok    weights: rounded to 4 bits\n",
+        "ok    largest numbers: scores 4.36, feed-forward 25.7, values 6.75, others 10.5 over 160",
     ] {
         assert!(ended.stdout.contains(line), "{line}{}", ended.stdout);
     }

@@ -63,6 +63,9 @@ pub struct Manifest {
     /// Where the values of fields, and `weights`, come from: for people.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
+    /// Measured by the script, for the choice between fp16 and bf16.
+    #[serde(default)]
+    pub largest: Option<Largest>,
     /// Absent for a model without a sparse head.
     #[serde(default)]
     pub sparse: Option<SparseHead>,
@@ -102,6 +105,17 @@ pub struct SparseHead {
     /// How the head was made, one sentence.
     #[serde(default)]
     pub head: String,
+}
+
+/// The largest numbers in each layer of the graph while texts ran through it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Largest {
+    pub texts: usize,
+    pub scores: Vec<f32>,
+    pub feed_forward: Vec<f32>,
+    pub values: Vec<f32>,
+    pub other: Vec<f32>,
 }
 
 /// Types of the graph's outputs.
