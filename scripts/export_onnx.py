@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pooling", choices=[pooling.value for pooling in Pooling])
     parser.add_argument("--max-tokens", type=int, help="of a text; default: as the model says")
     lengths = "shorter vectors that the model was trained for, such as 256,512"
-    parser.add_argument("--dimensions", type=_numbers, metavar="LIST", help=lengths)
+    parser.add_argument("--shorter-vectors", type=_numbers, metavar="LIST", help=lengths)
     parser.add_argument("--no-sparse", action="store_true", help="without a lexical head")
     parser.add_argument("--skip-verify", action="store_true", help="write without running it")
     about = parser.add_argument_group("manifest")

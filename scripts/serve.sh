@@ -6,7 +6,7 @@
 #
 # --model is a model's name on the hub, such as BAAI/bge-m3, or a folder with one. What is needed
 # of it is fetched, and the package that is made of it is kept in the cache folder. The next start
-# needs no network. --no-sparse, --pooling, --max-tokens, --dimensions, --query-prompt and
+# needs no network. --no-sparse, --pooling, --max-tokens, --shorter-vectors, --query-prompt and
 # --passage-prompt win over what the model's files say, and --update asks the hub for a newer
 # revision: scripts/export_onnx.py, which makes the package, describes them.
 #
@@ -34,11 +34,11 @@ while [ $# -gt 0 ]; do
     case $1 in
         --cpu) GPU=false ;;
         --no-sparse | --update) wishes+=("$1") ;;
-        --model=* | --pooling=* | --max-tokens=* | --dimensions=* | --query-prompt=* | \
+        --model=* | --pooling=* | --max-tokens=* | --shorter-vectors=* | --query-prompt=* | \
             --passage-prompt=*)
             wishes+=("$1")
             ;;
-        --model | --pooling | --max-tokens | --dimensions | --query-prompt | --passage-prompt)
+        --model | --pooling | --max-tokens | --shorter-vectors | --query-prompt | --passage-prompt)
             [ $# -gt 1 ] || die "$1 needs a value"
             wishes+=("$1=$2")
             shift

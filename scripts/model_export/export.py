@@ -121,10 +121,10 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     dimensions = Configuration(folder / "config.json").dimensions(width)
     if dimensions:
         said.sources["matryoshka_dimensions"] = "config.json"
-    if options.dimensions:
-        dimensions, typed["matryoshka_dimensions"] = options.dimensions, "--dimensions"
+    if options.shorter_vectors:
+        dimensions, typed["matryoshka_dimensions"] = options.shorter_vectors, "--shorter-vectors"
         if not 0 < min(dimensions) <= max(dimensions) < width:
-            raise PackageError(f"--dimensions: numbers from 1 to {width - 1} are needed")
+            raise PackageError(f"--shorter-vectors: numbers from 1 to {width - 1} are needed")
     about = replace(
         about,
         aliases=[*aliases, *about.aliases],

@@ -125,7 +125,7 @@ def test_the_manifest_says_what_was_taken_from_where(
     ("stored", "flags", "found", "source"),
     [
         ([8, 4, 16], [], [4, 8], "config.json"),
-        ([8], ["--dimensions", "12,2"], [2, 12], "--dimensions"),
+        ([8], ["--shorter-vectors", "12,2"], [2, 12], "--shorter-vectors"),
         (None, [], [], None),
     ],
 )
@@ -153,8 +153,8 @@ def test_vectors_that_cannot_be_cut_so_are_refused(
 ) -> None:
     content = json.loads((folder / "config.json").read_text())
     common = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", tmp_path / "out"]
-    assert run(monkeypatch, *common, "--dimensions", "4,16") == 1
-    assert "--dimensions: numbers from 1 to 15" in capsys.readouterr().err
+    assert run(monkeypatch, *common, "--shorter-vectors", "4,16") == 1
+    assert "--shorter-vectors: numbers from 1 to 15" in capsys.readouterr().err
     put(folder, "config.json", content | {"matryoshka_dimensions": wrong})
     assert run(monkeypatch, *common) == 1
     assert "config.json has matryoshka_dimensions" in capsys.readouterr().err

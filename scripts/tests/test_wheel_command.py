@@ -127,6 +127,13 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     ("arguments", "others", "wishes"),
     [
         (["serve", "--port", "1"], ["serve", "--port", "1"], []),
+        # The flags of a package are none of the program's own.
+        (["embed", "a", "--dimensions", "9"], ["embed", "a", "--dimensions", "9"], []),
+        (
+            ["adopt", "--from", "http://a", "--prompt", "q: ", "--model=a/b"],
+            ["adopt", "--from", "http://a", "--prompt", "q: ", "--package", "/kept"],
+            [("--model=a/b",)],
+        ),
         (
             ["serve", "--model", "a/b@v1", "--no-sparse", "--port", "1"],
             ["serve", "--port", "1", "--package", "/kept"],

@@ -31,7 +31,7 @@ MODEL = (
     "--model",
     "--pooling",
     "--max-tokens",
-    "--dimensions",
+    "--shorter-vectors",
     "--query-prompt",
     "--passage-prompt",
 )
