@@ -66,6 +66,8 @@ pub(super) struct Patience {
 struct Wait {
     /// What came before is taken off the time that is left.
     since: Instant,
+    /// How fast time passed then.
+    haste: f64,
     look: Pin<Box<Sleep>>,
 }
 
@@ -83,7 +85,7 @@ impl Patience {
     /// memory.
     pub(super) fn moved(&mut self, bytes: usize, streams: usize) {
         if let Some(wait) = self.wait.take() {
-            self.pass(wait.since);
+            self.pass(&wait);
         }
         if self.left < self.most && bytes > 0 {
             let shared = self.least_per_s as f64 / streams as f64;
@@ -98,22 +100,24 @@ impl Patience {
     pub(super) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let (left, haste) = (self.left, self.haste());
-            let begin = || Wait { since: now(), look: Box::pin(sleep(next_look(left, haste))) };
+            let look = || Box::pin(sleep(next_look(left, haste)));
+            let begin = || Wait { since: now(), haste, look: look() };
             let wait = self.wait.get_or_insert_with(begin);
             ready!(wait.look.as_mut().poll(context));
-            let since = wait.since;
-            self.wait = None;
-            self.pass(since);
+            if let Some(wait) = self.wait.take() {
+                self.pass(&wait);
+            }
             if self.left.is_zero() {
                 return Poll::Ready(());
             }
         }
     }
 
-    /// Takes the time from `since` until now off what is left.
-    fn pass(&mut self, since: Instant) {
-        let passed = now().saturating_duration_since(since);
-        self.left = self.left.saturating_sub(passed.mul_f64(self.haste()));
+    /// Takes the time of a wait off what is left. Memory that has become scarce since it was looked
+    /// at is no reason to cut at once.
+    fn pass(&mut self, wait: &Wait) {
+        let passed = now().saturating_duration_since(wait.since);
+        self.left = self.left.saturating_sub(passed.mul_f64(wait.haste.min(self.haste())));
     }
 
     /// How fast the client's time passes: once as fast as any while there is memory.

@@ -27,11 +27,11 @@
 //! | `Closed` | (ended) | no request has run for [`GOAWAY_TIMEOUT`] |
 //! | both | (ended) | the client closes the connection, or breaks the protocol |
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use actix_http::{Request, Response, ServiceConfig};
@@ -41,11 +41,11 @@ use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, Uri, Version};
-use actix_web::web::{Bytes, BytesMut};
+use actix_web::web::{Buf, Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt};
 use h2::server::{Builder, Connection, SendResponse};
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
@@ -76,7 +76,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream that was opened: the request, and where its answer goes.
-type Opened = (http::Request<RecvStream>, SendResponse<Bytes>);
+type Opened = (http::Request<RecvStream>, SendResponse<Part>);
 
 /// Whether the client may begin more requests on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ where
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
-        .handshake::<_, Bytes>(stream);
+        .handshake::<_, Part>(stream);
     let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
     let (streams, head_bytes, idle) = (Cell::new(0), Cell::new(0), timeouts.idle);
@@ -164,7 +164,7 @@ where
 
 /// The next stream that the client opens; `None` when the connection has ended.
 async fn next<T: AsyncRead + AsyncWrite + Unpin>(
-    connection: &mut Connection<T, Bytes>,
+    connection: &mut Connection<T, Part>,
     has_place: bool,
 ) -> Option<Result<Opened, h2::Error>> {
     poll_fn(|context| match has_place {
@@ -222,7 +222,7 @@ where
     async fn ask(
         &self,
         request: http::Request<RecvStream>,
-        respond: &mut SendResponse<Bytes>,
+        respond: &mut SendResponse<Part>,
     ) -> Option<(http::Response<()>, Bytes, Intake)> {
         let _head_in_memory = HeadInMemory::count(&request, &self.head_bytes);
         let answer = tokio::select! {
@@ -247,39 +247,111 @@ where
     async fn answer(
         &self,
         request: http::Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
+        mut respond: SendResponse<Part>,
     ) -> Intake {
         let is_head = request.method() == http::Method::HEAD;
         // In a box of its own, which is gone when the answer waits for the client.
         let asking = Box::pin(self.ask(request, &mut respond));
-        let Some((head, mut rest, intake)) = asking.await else { return Intake::Open };
-        let has_no_body = is_head || rest.is_empty();
+        let Some((head, answer, intake)) = asking.await else { return Intake::Open };
+        let has_no_body = is_head || answer.is_empty();
         // An error means that the stream is gone; nobody reads the answer.
         let Ok(mut stream) = respond.send_response(head, has_no_body) else { return intake };
-        let mut patience = self.timeouts.patience();
-        while !has_no_body && !rest.is_empty() {
-            stream.reserve_capacity(rest.len());
-            let room = poll_fn(|context| match stream.poll_capacity(context) {
-                Poll::Ready(room) => Poll::Ready(Some(room)),
-                Poll::Pending => patience.poll_end(context).map(|()| None),
-            });
-            match room.await {
-                Some(Some(Ok(room))) => {
-                    let part = rest.split_to(room.min(rest.len()));
-                    patience.moved(part.len(), self.streams.get());
-                    if stream.send_data(part, rest.is_empty()).is_err() {
-                        break;
-                    }
-                }
-                Some(_) => break,
-                None => {
-                    tracing::debug!("a client did not take its answer; its stream is reset");
-                    stream.send_reset(Reason::CANCEL);
-                    break;
-                }
-            }
+        if !has_no_body && !self.send(&mut stream, answer).await {
+            tracing::debug!("a client did not take its answer; its stream is reset");
+            stream.send_reset(Reason::CANCEL);
         }
         intake
+    }
+
+    /// Hands an answer on as there is room for it, until all of it is sent or nobody reads it any
+    /// more; false when the client wears the server's patience out.
+    async fn send(&self, stream: &mut SendStream<Part>, mut rest: Bytes) -> bool {
+        let (way, mut patience) = (Rc::new(Way::default()), self.timeouts.patience());
+        poll_fn(|context| {
+            way.register(context);
+            let moved = way.moved.take();
+            if moved > 0 {
+                patience.moved(moved, self.streams.get());
+            }
+            while !rest.is_empty() {
+                stream.reserve_capacity(rest.len());
+                match stream.poll_capacity(context) {
+                    Poll::Pending => return patience.poll_end(context).map(|()| false),
+                    Poll::Ready(Some(Ok(room))) => {
+                        let part = Part::new(rest.split_to(room.min(rest.len())), &way);
+                        if stream.send_data(part, rest.is_empty()).is_err() {
+                            return Poll::Ready(true);
+                        }
+                    }
+                    Poll::Ready(_) => return Poll::Ready(true),
+                }
+            }
+            match way.parts.get() {
+                0 => Poll::Ready(true),
+                _ => patience.poll_end(context).map(|()| false),
+            }
+        })
+        .await
+    }
+}
+
+/// A part of an answer, which `h2` keeps until the client's window and the socket have taken it.
+/// The client may close its window meanwhile.
+struct Part {
+    bytes: Bytes,
+    way: Rc<Way>,
+}
+
+/// What has become of the parts of an answer.
+#[derive(Debug, Default)]
+struct Way {
+    /// Parts that are not sent.
+    parts: Cell<usize>,
+    /// Bytes that were written since somebody asked.
+    moved: Cell<usize>,
+    /// Who hands the answer on.
+    sender: RefCell<Option<Waker>>,
+}
+
+impl Way {
+    fn register(&self, context: &Context<'_>) {
+        self.sender.replace(Some(context.waker().clone()));
+    }
+
+    fn wake(&self) {
+        if let Some(sender) = self.sender.take() {
+            sender.wake();
+        }
+    }
+}
+
+impl Part {
+    fn new(bytes: Bytes, way: &Rc<Way>) -> Self {
+        way.parts.set(way.parts.get() + 1);
+        Self { bytes, way: Rc::clone(way) }
+    }
+}
+
+impl Buf for Part {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.way.moved.set(self.way.moved.get() + count);
+        self.way.wake();
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.way.parts.set(self.way.parts.get() - 1);
+        self.way.wake();
     }
 }
 

@@ -19,12 +19,15 @@ const WRITE_TIME: Duration = Duration::from_secs(3);
 const IDLE_TIME: Duration = Duration::from_secs(75);
 /// An answer that no window has room for.
 const LARGE: usize = 1_000_000;
+/// An answer that a window has room for, and the buffer of its stream.
+const SMALL: usize = 60_000;
 
 /// Serves one connection with an application that waits for a second and answers at length.
 async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
-    let application = fn_service(|_: Request| async {
+    let application = fn_service(|request: Request| async move {
         sleep(SECOND).await;
-        let mut answer = HttpResponse::Ok().body(vec![b'x'; LARGE]);
+        let length = if request.path() == "/small" { SMALL } else { LARGE };
+        let mut answer = HttpResponse::Ok().body(vec![b'x'; length]);
         // Actix keeps the heads of answers for later ones; this one last answered HTTP/1.0.
         answer.head_mut().version = Version::HTTP_10;
         Ok::<_, HttpResponse>(answer)
@@ -171,6 +174,64 @@ fn a_stream_whose_window_opens_slower_than_the_least_rate_is_reset() {
     assert_eq!(reason, Some(Reason::CANCEL), "50 bytes a second");
     assert!(length < LARGE, "{length}");
     assert_eq!(read_slowly(100_000, SECOND * 2), (None, LARGE), "it pauses, and is fast enough");
+}
+
+/// All of them are in the windows and in the buffers of their streams, behind a socket that is full.
+/// Then the client closes the windows and reads the socket empty.
+#[test]
+fn answers_whose_window_is_closed_behind_them_reset_their_streams() {
+    const STREAMS: usize = 8;
+    let (reasons, _) = run(pending(), |stream| async move {
+        let (mut taken, mut given) = tokio::io::split(stream);
+        let (inner, outer) = duplex(1024 * 1024);
+        let (mut inner_read, mut inner_write) = tokio::io::split(inner);
+        tokio::task::spawn_local(async move {
+            let _ = tokio::io::copy(&mut inner_read, &mut given).await;
+        });
+        let (client, mut connection) = h2::client::Builder::new()
+            .initial_connection_window_size(2 * LARGE as u32)
+            .handshake::<_, Bytes>(outer)
+            .await
+            .expect("HTTP/2");
+        // What the server sends is read for a moment, and then after the windows are closed.
+        tokio::task::spawn_local(async move {
+            let reading = tokio::io::copy(&mut taken, &mut inner_write);
+            let _ = tokio::time::timeout(SECOND / 2, reading).await;
+            sleep(SECOND * 3 / 2).await;
+            let _ = tokio::io::copy(&mut taken, &mut inner_write).await;
+        });
+        let asking = async {
+            let mut send = client.ready().await.expect("it is open");
+            let mut answers = Vec::new();
+            for _ in 0..STREAMS {
+                send = send.ready().await.expect("it is open");
+                let request = http::Request::get("https://localhost/small").body(());
+                answers.push(send.send_request(request.expect("valid"), true).expect("sent").0);
+            }
+            sleep(SECOND * 3 / 2).await;
+            answers
+        };
+        let answers = tokio::select! {
+            answers = asking => answers,
+            _ = &mut connection => unreachable!("it is open"),
+        };
+        connection.set_initial_window_size(0).expect("it is open");
+        tokio::task::spawn_local(connection);
+        let mut reasons = Vec::new();
+        for answer in answers {
+            let reason = async {
+                match answer.await {
+                    Ok(answer) => read_without_giving_room(answer.into_body()).await,
+                    Err(error) => error.reason(),
+                }
+            };
+            let reason = tokio::time::timeout(WRITE_TIME * 10, reason).await;
+            reasons.push(reason.expect("no stream is left to itself"));
+        }
+        reasons
+    });
+    let reset = reasons.iter().filter(|reason| **reason == Some(Reason::CANCEL)).count();
+    assert!(reset >= STREAMS / 2, "{reasons:?}");
 }
 
 /// A stream whose other end takes a byte after each second.
