@@ -413,9 +413,15 @@ fn a_named_engine_that_cannot_be_had_is_an_error() {
 #[test]
 fn a_plan_that_mixes_up_rows_or_texts_is_refused() {
     let package = Package::new(PlanFlavour::TensorRt);
-    for mistake in ["mixes_rows", "mixes_texts"] {
+    for (mistake, words) in [
+        ("mixes_rows", "does not give the manifest's golden numbers"),
+        ("mixes_texts", "does not give the manifest's golden numbers"),
+        ("longest_is_wrong", "in a batch of 64x64"),
+        // The canary has 16 tokens.
+        ("ignores_after=32", "does not read the last tokens of a text of 64 tokens"),
+    ] {
         let said = package.refusal(mistake);
-        assert!(said.contains("does not give the manifest's golden numbers"), "{mistake}: {said}");
+        assert!(said.contains(words), "{mistake}: '{words}' is not in: {said}");
     }
 }
 

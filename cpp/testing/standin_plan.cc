@@ -129,13 +129,21 @@ void expect_contract(KernelArguments const& run, std::int32_t row) {
 }
 
 /// What a graph that is wrong would compute, by the faults that are set.
-void plant_mistakes(KernelArguments& run, std::vector<std::int32_t>& ids,
+void plant_mistakes(StandinPlan const& plan, KernelArguments& run, std::vector<std::int32_t>& ids,
                     std::vector<float>& counts) {
-    if (is_set("mixes_rows")) {
-        ids.assign(run.ids, run.ids + std::int64_t{run.rows} * run.length);
-        std::ranges::rotate(ids, ids.begin() + run.length);
-        run.ids = ids.data();
+    auto const is_max = [&](ShapeRange const& one) {
+        return one.max.rows == run.rows && one.max.length == run.length;
+    };
+    bool const wrong = is_set("longest_is_wrong") && std::ranges::any_of(plan.profiles, is_max);
+    ids.assign(run.ids, run.ids + std::int64_t{run.rows} * run.length);
+    if (wrong || is_set("mixes_rows")) {
+        std::ranges::rotate(ids, ids.begin() + (wrong ? 1 : run.length));
     }
+    long const kept = standin::value_of("ignores_after", std::numeric_limits<long>::max());
+    for (std::size_t at = 0; at < ids.size(); ++at) {
+        ids[at] = run.positions[at] < kept ? ids[at] : 0;
+    }
+    run.ids = ids.data();
     if (is_set("mixes_texts")) {
         std::int64_t const rows = std::int64_t{run.rows} * run.spans;
         counts.assign(run.span_weights, run.span_weights + rows * run.length);
@@ -230,7 +238,7 @@ void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& me
     }
     std::vector<std::int32_t> ids;
     std::vector<float> counts;
-    plant_mistakes(run, ids, counts);
+    plant_mistakes(plan, run, ids, counts);
     for (std::int32_t row = 0; row < run.rows; ++row) {
         run_row(run, row);
     }

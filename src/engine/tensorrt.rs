@@ -12,11 +12,12 @@ use crate::engine::{
     run_canary,
 };
 use model::package::ModelPackage;
-use model::package::canary::Comparison;
+use model::package::canary::{Comparison, long_text};
 use model::package::manifest::Manifest;
 use model::package::manifest::plan::{PlanFlavour, PlanProfile};
-use scheduling::batch::Bucket;
+use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::PrecisionChoice;
+use vectors::dense::cosine;
 
 pub mod build;
 pub(crate) mod choose;
@@ -112,15 +113,24 @@ impl TensorRtEngine {
                 |bucket: &&Bucket| (bucket.rows > 1) == has_several && bucket.length >= length;
             supported.iter().filter(fits).min_by_key(|bucket| bucket.tokens()).copied()
         };
-        let buckets: Vec<Bucket> = [false, true].into_iter().filter_map(smallest).collect();
+        let mut buckets: Vec<Bucket> = [false, true].into_iter().filter_map(smallest).collect();
         if buckets.is_empty() {
             return Err(EngineError::BadPackage(format!(
                 "no profile of the plan covers the canary's {length} tokens; build it again with: \
                  duovec build-engine"
             )));
         }
+        let holds = supported.iter().filter(|bucket| bucket.length >= length);
+        let largest = holds.max_by_key(|bucket| (bucket.tokens(), bucket.length));
+        buckets.extend(largest.filter(|largest| !buckets.contains(largest)));
+        let longest = supported.iter().max_by_key(|bucket| (bucket.length, bucket.rows)).copied();
         let places: Vec<usize> = (0..self.devices.len()).collect();
-        let seen = side_by_side(&places, |&place| self.run_canary(place, &buckets, manifest));
+        let check = |&place: &usize| -> Result<Comparison, EngineError> {
+            let seen = self.run_canary(place, &buckets, manifest)?;
+            longest.map_or(Ok(()), |longest| self.check_long(place, longest, manifest))?;
+            Ok(seen)
+        };
+        let seen = side_by_side(&places, check);
         let mut first = None;
         for (place, seen) in seen.into_iter().enumerate() {
             match seen {
@@ -142,7 +152,8 @@ impl TensorRtEngine {
         }
     }
 
-    /// Runs a batch of canaries in each profile's usual shape on the first device.
+    /// Runs batches of canaries in each profile's usual and largest shape on the first device, and
+    /// texts of each profile's greatest length.
     ///
     /// Returns the comparison with the golden numbers that is furthest off.
     ///
@@ -154,14 +165,68 @@ impl TensorRtEngine {
             rows: profile.rows.opt as usize,
             length: (profile.length.opt as usize).max(length),
         };
-        let buckets: Vec<Bucket> = self.profiles.iter().map(usual).collect();
+        let largest = |profile: &PlanProfile| Bucket {
+            rows: profile.rows.max as usize,
+            length: profile.length.max as usize,
+        };
+        let longest: Vec<Bucket> = self.profiles.iter().map(largest).collect();
+        let usual = self.profiles.iter().map(usual);
+        let holds = |bucket: &Bucket| bucket.length >= length;
+        let buckets: Vec<Bucket> = usual.chain(longest.clone()).filter(holds).collect();
         let buckets = self.supported(&buckets);
         if buckets.is_empty() {
             return Err(EngineError::BadPackage(format!(
                 "no profile takes the canary's {length} tokens"
             )));
         }
-        self.run_canary(0, &buckets, manifest)
+        let worst = self.run_canary(0, &buckets, manifest)?;
+        longest.into_iter().try_for_each(|bucket| self.check_long(0, bucket, manifest))?;
+        Ok(worst)
+    }
+
+    /// Runs texts that fill the rows of `bucket`. There are no golden numbers for them, but another
+    /// end must give other numbers, and a text alone the numbers that it has in a full batch.
+    fn check_long(
+        &self,
+        place: usize,
+        bucket: Bucket,
+        manifest: &Manifest,
+    ) -> Result<(), EngineError> {
+        let alone = Bucket { rows: 1, ..bucket };
+        let [text, other] = [false, true].map(|end| long_text(manifest, bucket.length, end));
+        if text == other {
+            return Ok(());
+        }
+        let mut shapes = self.supported(&[bucket, alone]);
+        shapes.dedup();
+        let mut session = self.open(Lease::at(&self.shared, place), &shapes)?;
+        // The vector of the text in the last row; the other rows have the other text.
+        let mut run = |bucket: Bucket, last: &TokenIds| {
+            let mut items = vec![other.clone(); bucket.rows - 1];
+            items.push(last.clone());
+            let wrong = |error| EngineError::BadPackage(format!("a long text: {error}"));
+            let batch = Batch::new(bucket, items).map_err(wrong)?;
+            let output = session.run(&batch)?;
+            Ok::<_, EngineError>(output.dense_of(batch.places()[bucket.rows - 1]))
+        };
+        let (gpu, tokens) = (self.devices[place].index, bucket.length);
+        let whole = run(bucket, &text)?;
+        if whole == run(bucket, &other)? {
+            return Err(EngineError::BadPackage(format!(
+                "on GPU {gpu} the plan does not read the last tokens of a text of {tokens} tokens"
+            )));
+        }
+        if shapes.len() > 1 {
+            let similar = cosine(&whole, &run(alone, &text)?);
+            if similar < manifest.canary.tolerances.dense_cosine_min {
+                return Err(EngineError::BadPackage(format!(
+                    "on GPU {gpu} the plan gives a text of {tokens} tokens other numbers in a \
+                     batch of {} rows than alone: cosine {similar:.6}",
+                    bucket.rows
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The layers of the first device's plan, as the library's own JSON.

@@ -1,6 +1,7 @@
 //! `duovec build-engine` on the stand-ins: what is built, and what becomes of the package.
 
 use std::fs::{self, File};
+use std::process::Command;
 
 use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
@@ -54,6 +55,10 @@ fn with_fp8_graph(flavour: PlanFlavour) -> Package {
 }
 
 fn build(package: &Package, flags: &[&str]) -> Ended {
+    run(&mut building(package, flags))
+}
+
+fn building(package: &Package, flags: &[&str]) -> Command {
     let mut command = duovec();
     command.args(["build-engine", "--flavour", package.flavour.name()]).args(flags);
     for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
@@ -63,7 +68,8 @@ fn build(package: &Package, flags: &[&str]) -> Ended {
         // It knows no GPU of 9.0.
         command.env(FAULTS, "capability=120");
     }
-    run(command.arg(package.package.path()))
+    command.arg(package.package.path());
+    command
 }
 
 /// The manifest's plans.
@@ -115,6 +121,23 @@ fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
         assert_eq!(ended.code, Some(1), "{}", ended.stdout);
         assert!(ended.stderr.contains("does not give the manifest's golden numbers"));
         assert_eq!((plans(&package), files()), (before.clone(), own.clone()));
+    }
+}
+
+#[test]
+fn a_plan_that_is_wrong_in_its_longest_shape_or_of_long_texts_never_enters_the_package() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    for (mistake, words) in [
+        ("longest_is_wrong", "does not give the manifest's golden numbers"),
+        ("ignores_after=32", "does not read the last tokens of a text of 64 tokens"),
+        ("mixes_rows", "does not give the manifest's golden numbers"),
+        ("mixes_texts", "does not give the manifest's golden numbers"),
+    ] {
+        let mut command = building(&package, &[]);
+        let ended = run(command.env(FAULTS, mistake));
+        assert_eq!(ended.code, Some(1), "{mistake}: {}", ended.stdout);
+        assert!(ended.stderr.contains(words), "{mistake}: '{words}' is not in: {}", ended.stderr);
+        assert!(plans(&package).is_empty(), "{mistake}");
     }
 }
 

@@ -80,6 +80,21 @@ pub fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Batch, Ba
     Batch::filled(bucket, (0..most).flat_map(pair).take(most).collect())
 }
 
+/// A text of so many tokens, which are the canary's again and again. There are no golden numbers
+/// for it, but one with `another_end` must get other numbers: only its last tokens are others.
+pub fn long_text(manifest: &Manifest, tokens: usize, another_end: bool) -> TokenIds {
+    let ids = &manifest.canary.token_ids;
+    let [first, body @ .., last] = &ids[..] else { return TokenIds::new(ids) };
+    let inner = tokens.saturating_sub(2);
+    let mut text: Vec<u32> = body.iter().cycle().take(inner).copied().collect();
+    if another_end {
+        text[inner - inner.min(body.len() / 2)..].reverse();
+    }
+    text.insert(0, *first);
+    text.push(*last);
+    TokenIds::new(&text)
+}
+
 /// Compares all canaries of a batch that [`among_neighbours`] made. `rows_of` gives the dense row
 /// and the token weights of an item.
 pub fn compare_all(
@@ -108,6 +123,21 @@ fn largest_difference(a: &[(u32, f32)], b: &[(u32, f32)]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::package::ModelPackage;
+    use std::path::Path;
+
+    #[test]
+    fn long_texts_differ_at_their_end_alone() {
+        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
+        let package = ModelPackage::read_manifest(&tiny).expect("it is one");
+        let manifest = package.manifest();
+        let [one, other] = [false, true].map(|end| long_text(manifest, 64, end));
+        let half = manifest.canary.token_ids.len() / 2;
+        assert_eq!((one.len(), other.len()), (64, 64));
+        assert_eq!(one[..64 - half], other[..64 - half]);
+        assert_ne!(one[64 - half..], other[64 - half..]);
+        assert_eq!((one[0], one[63]), (other[0], other[63]));
+    }
 
     #[test]
     fn a_missing_id_counts_as_zero() {
