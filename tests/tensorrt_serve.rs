@@ -12,12 +12,16 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use duovec::engine::Engine;
 use duovec::engine::fake::{expected_dense, expected_weights};
 use duovec::engine::tensorrt::ffi::Library;
+use duovec::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
 use model::package::ModelPackage;
 use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
+use scheduling::batch::Bucket;
 use serde_json::{Value, json};
+use settings::PrecisionChoice;
 use sha2::{Digest, Sha256};
 use vectors::sparse::{self, Selection};
 
@@ -315,6 +319,24 @@ fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
         assert_eq!(number("refused_graphs"), refused, "{said}");
         assert!(number("device_0_memory_sessions_bytes") > 0, "{said}");
     }
+}
+
+#[test]
+fn a_start_does_not_wait_for_shapes_that_nothing_compiles() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let opened = ModelPackage::open(package.package.path()).expect("it is whole");
+    let options = TensorRtOptions {
+        flavour: PlanFlavour::TensorRt,
+        library_dir: Some(standins()),
+        cuda_library_dir: Some(standins()),
+        devices: vec![0],
+        graph_tokens: 0,
+        precision: PrecisionChoice::Auto,
+        buckets: [1, 64].map(|rows| Bucket { rows, length: 64 }).to_vec(),
+    };
+    let engine = TensorRtEngine::load(&opened, &options).expect("the plan fits");
+    // TensorRT-RTX compiles kernels for each shape; a plan of TensorRT has them.
+    assert!(!engine.compiles_shapes());
 }
 
 /// Asks until something else than success comes back.

@@ -305,6 +305,11 @@ impl Engine for TensorRtEngine {
         buckets.iter().filter(covers).copied().collect()
     }
 
+    /// A plan of TensorRT has all its kernels. TensorRT-RTX compiles them for each shape.
+    fn compiles_shapes(&self) -> bool {
+        self.info.kind == EngineKind::TensorRtRtx
+    }
+
     fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         let lease = Lease::on_emptiest(&self.shared)?;
         Ok(Box::new(self.open(lease, buckets)?))
