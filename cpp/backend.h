@@ -177,6 +177,9 @@ struct LayerTime {
 struct SessionReport {
     std::int32_t captured = 0;
     std::int32_t plain = 0;
+    /// Contexts that were made so far, also those that were given up, and the time that took.
+    std::int32_t contexts = 0;
+    std::chrono::nanoseconds contexts_took{};
     /// Why the first of the graphs that failed could not be captured; empty when none failed.
     std::string refused;
 };

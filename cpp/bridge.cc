@@ -225,7 +225,8 @@ rust::Slice<std::uint16_t const> halves(duovec::Session const& session,
 
 SessionReport how_it_runs(duovec::Session const& session) {
     duovec::SessionReport const report = session.report();
-    return {report.captured, report.plain, rust::String::lossy(report.refused)};
+    return {report.captured, report.plain, report.contexts, report.contexts_took.count(),
+            rust::String::lossy(report.refused)};
 }
 
 }  // namespace duovec::bridge

@@ -136,6 +136,7 @@ void StreamSession::allocate() {
 StreamSession::Context StreamSession::create_context(std::size_t profile) {
     using Strategy = nvinfer1::ExecutionContextAllocationStrategy;
     std::lock_guard const alone(engine_.contexts());
+    auto const begin = SteadyClock::now();
     nvinfer1::ICudaEngine& engine = engine_.vendor();
     recorder_.clear();
     engine_.recorder().clear();
@@ -171,6 +172,8 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
     }
     // The library asks for this before a context with another profile is used.
     synchronize();
+    ++contexts_made_;
+    contexts_took_ += SteadyClock::now() - begin;
     return context;
 }
 
@@ -226,6 +229,8 @@ RunOutputs StreamSession::outputs() const noexcept {
 SessionReport StreamSession::report() const {
     SessionReport report;
     report.refused = refused_;
+    report.contexts = contexts_made_;
+    report.contexts_took = contexts_took_;
     for (auto const& [shape, bucket] : buckets_) {
         ++(bucket.captured ? report.captured : report.plain);
     }

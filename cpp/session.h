@@ -116,6 +116,8 @@ class StreamSession final : public Session {
     std::vector<ProfileContext> contexts_;
     std::map<Shape, BucketState> buckets_;
     BucketState* staged_ = nullptr;
+    std::int32_t contexts_made_ = 0;
+    std::chrono::nanoseconds contexts_took_{};
     std::string refused_;
 };
 

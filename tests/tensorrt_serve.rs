@@ -309,7 +309,7 @@ async fn graphs_that_cannot_be_captured_are_run_without() {
 #[test]
 fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
     let package = Package::new(PlanFlavour::TensorRt);
-    for (fault, refused) in [("run_us=1", 0), ("capture_fails", 2)] {
+    for (fault, refused) in [("context_us=30000", 0), ("capture_fails", 2)] {
         let mut server = Server::spawn(&mut package.command("serve", "tensorrt", fault));
         let said = server.wait_for("all sessions are warm");
         let figures = said["figures"].as_str().expect("a text").split(' ');
@@ -318,6 +318,10 @@ fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
         assert_eq!(number("captured_graphs") == 0, refused > 0, "{said}");
         assert_eq!(number("refused_graphs"), refused, "{said}");
         assert!(number("device_0_memory_sessions_bytes") > 0, "{said}");
+        // Two workers with a context for each of two profiles, and one for each graph.
+        assert!(number("contexts") >= 4 + number("captured_graphs"), "{said}");
+        let least = if refused == 0 { 30 * number("contexts") } else { 0 };
+        assert!(number("contexts_ms") >= least, "{said}");
     }
 }
 

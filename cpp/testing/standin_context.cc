@@ -58,6 +58,7 @@ StandinContext::StandinContext(StandinEngine const& engine, Reporter const& pare
     use_->device = engine.device();
     ++contexts_;
     disturb_captures(engine.device());
+    std::this_thread::sleep_for(std::chrono::microseconds(value_of("context_us", 0)));
 }
 
 StandinContext::~StandinContext() noexcept {

@@ -316,10 +316,12 @@ impl Engine for TensorRtEngine {
     }
 
     fn figures(&self) -> Vec<(String, u64)> {
-        let graphs = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut figures = vec![
-            ("captured_graphs".to_owned(), graphs(&self.shared.captured_graphs)),
-            ("refused_graphs".to_owned(), graphs(&self.shared.refused_graphs)),
+            ("captured_graphs".to_owned(), count(&self.shared.captured_graphs)),
+            ("refused_graphs".to_owned(), count(&self.shared.refused_graphs)),
+            ("contexts".to_owned(), count(&self.shared.contexts)),
+            ("contexts_ms".to_owned(), count(&self.shared.contexts_ns) / 1_000_000),
         ];
         for device in &self.devices {
             // A device that does not answer has no figures. Health reports the loss elsewhere.

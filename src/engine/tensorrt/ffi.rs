@@ -168,6 +168,8 @@ mod bridge {
     struct SessionReport {
         captured: i32,
         plain: i32,
+        contexts: i32,
+        contexts_ns: i64,
         refused: String,
     }
 
@@ -472,8 +474,7 @@ impl Plan {
 
 /// TensorRT is talkative. Its info lines help only somebody who looks for a fault in TensorRT.
 fn log_line(flavour: Flavour, severity: bridge::Severity, line: &[u8]) {
-    let line = String::from_utf8_lossy(line);
-    let flavour = flavour.name();
+    let (line, flavour) = (String::from_utf8_lossy(line), flavour.name());
     match severity {
         bridge::Severity::Error => tracing::error!(flavour, "{line}"),
         bridge::Severity::Warning => tracing::warn!(flavour, "{line}"),
@@ -494,7 +495,6 @@ impl Flavour {
 
 impl std::fmt::Display for Version {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { major, minor, patch, build } = self;
-        write!(formatter, "{major}.{minor}.{patch}.{build}")
+        write!(formatter, "{}.{}.{}.{}", self.major, self.minor, self.patch, self.build)
     }
 }

@@ -17,8 +17,8 @@ pub(super) struct TensorRtSession {
     elements: Elements,
     facts: GraphFacts,
     lease: Lease,
-    /// Graphs that the engine's figures have counted already, in the order of `Shared::graphs`.
-    counted: [u64; 3],
+    /// What the engine's figures have counted already, in the order of `Shared::counters`.
+    counted: [u64; 4],
 }
 
 impl TensorRtSession {
@@ -28,7 +28,7 @@ impl TensorRtSession {
         facts: GraphFacts,
         lease: Lease,
     ) -> Self {
-        Self { session, elements, facts, lease, counted: [0; 3] }
+        Self { session, elements, facts, lease, counted: [0; 4] }
     }
 
     /// Writes all inputs straight into the pinned memory that the device copies from.
@@ -71,18 +71,19 @@ impl Session for TensorRtSession {
 
     fn warmed_up(&mut self) {
         let report = self.session.report();
-        let refused = i32::from(!report.refused.is_empty());
-        let seen = [report.captured, refused];
+        let refused = i64::from(!report.refused.is_empty());
+        let (captured, contexts) = (i64::from(report.captured), i64::from(report.contexts));
+        let seen = [captured, refused, contexts, report.contexts_ns];
         let shared = &self.lease.shared;
         for ((counter, seen), counted) in
-            shared.graphs().into_iter().zip(seen).zip(&mut self.counted)
+            shared.counters().into_iter().zip(seen).zip(&mut self.counted)
         {
             let seen = u64::try_from(seen).unwrap_or(0);
             counter.fetch_add(seen.saturating_sub(*counted), Ordering::Relaxed);
             *counted = seen;
         }
-        let (captured, plain) = (report.captured, report.plain);
-        tracing::debug!(captured, plain, "a session is warm");
+        let (plain, contexts_ms) = (report.plain, report.contexts_ns / 1_000_000);
+        tracing::debug!(captured, plain, contexts, contexts_ms, "a session is warm");
         if let Some(file) = &shared.kernels[self.lease.place] {
             file.keep(&self.session.kernels());
         }
@@ -91,7 +92,7 @@ impl Session for TensorRtSession {
 
 impl Drop for TensorRtSession {
     fn drop(&mut self) {
-        for (counter, counted) in self.lease.shared.graphs().into_iter().zip(self.counted) {
+        for (counter, counted) in self.lease.shared.counters().into_iter().zip(self.counted) {
             counter.fetch_sub(counted, Ordering::Relaxed);
         }
     }

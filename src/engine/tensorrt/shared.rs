@@ -19,6 +19,9 @@ pub(super) struct Shared {
     pub(super) lost: Mutex<Vec<LostGpu>>,
     pub(super) captured_graphs: AtomicU64,
     pub(super) refused_graphs: AtomicU64,
+    /// Execution contexts that were made for the sessions, and the time that took.
+    pub(super) contexts: AtomicU64,
+    pub(super) contexts_ns: AtomicU64,
     /// One for each device; `None` for a library that compiles nothing on the device.
     pub(super) kernels: Vec<Option<KernelFile>>,
 }
@@ -38,13 +41,15 @@ impl Shared {
             lost: Mutex::new(lost),
             captured_graphs: AtomicU64::new(0),
             refused_graphs: AtomicU64::new(0),
+            contexts: AtomicU64::new(0),
+            contexts_ns: AtomicU64::new(0),
             kernels,
         }
     }
 
-    /// All counters of graphs.
-    pub(super) const fn graphs(&self) -> [&AtomicU64; 2] {
-        [&self.captured_graphs, &self.refused_graphs]
+    /// All counters, in the order of a session's own.
+    pub(super) const fn counters(&self) -> [&AtomicU64; 4] {
+        [&self.captured_graphs, &self.refused_graphs, &self.contexts, &self.contexts_ns]
     }
 
     /// The engine's error for one of the device at `place`. After an error that lasts, no session
