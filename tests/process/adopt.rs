@@ -1,6 +1,8 @@
 //! `duovec adopt`: another server's vectors beside a package's. Each server here differs from the
 //! package in one thing.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -259,4 +261,34 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     let ended = adopt(&server.url(""), &["--least-cosine", "2"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("'2' for '--least-cosine"), "{}", ended.stderr);
+}
+
+/// A server that answers every request with `head` and then with `body` for ever.
+fn hostile(head: &'static str, body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(head.as_bytes());
+            while !body.is_empty() && stream.write_all(body.as_bytes()).is_ok() {}
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn a_server_that_means_harm_gets_neither_memory_nor_the_key_nor_the_terminal() {
+    let endless = hostile("HTTP/1.1 200 OK\r\n\r\n[[", "0.123456789,0.123456789,0.123456789,");
+    assert_says(&adopt(&endless, &[]), 1, &["longer than 16 MiB"]);
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = format!("http://{}/embed", other.local_addr().expect("it is bound"));
+    let moved = format!("HTTP/1.1 307 Moved\r\nlocation: {place}\r\ncontent-length: 0\r\n\r\n");
+    assert_says(&adopt(&hostile(moved.leak(), ""), &[]), 1, &["307"]);
+    other.set_nonblocking(true).expect("it is a socket");
+    assert!(other.accept().is_err(), "nobody goes where the answer points");
+    let colour = "HTTP/1.1 400 Bad\r\ncontent-length: 8\r\n\r\n\x1b[31mred";
+    let ended = adopt(&hostile(colour, ""), &[]);
+    assert!(ended.stderr.contains("[31mred") && !ended.stderr.contains('\x1b'), "{}", ended.stderr);
 }

@@ -1,11 +1,13 @@
 //! The other server, in whichever dialect it speaks.
 
+use std::io::Read;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use reqwest::blocking::{Client, Response};
 use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::redirect::Policy;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const TRIES: usize = 10;
 /// The longest time between two tries.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// A vector of a hundred thousand numbers as decimals is far shorter.
+const ANSWER_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A server and how it is asked.
 #[derive(Debug)]
@@ -87,6 +92,8 @@ impl Server {
         }
         // A proxy that the environment names is for other purposes.
         let client = Client::builder().no_proxy().connect_timeout(PAUSE_MAX).timeout(PATIENCE);
+        // A key is for the address that was typed.
+        let client = client.redirect(Policy::none());
         let client = client.build().context("cannot make an HTTP client")?;
         let mut server = Self { client, url: String::new(), key, dialect: Dialect::Tei };
         let mut refusals = Vec::new();
@@ -123,8 +130,8 @@ impl Server {
     pub(super) fn embed(&self, text: &str) -> anyhow::Result<TheirVector> {
         let response = self.ask(text)?;
         let status = response.status();
-        let body = response.text().with_context(|| format!("{} sent no answer", self.url))?;
-        if status.is_client_error() || status.is_server_error() {
+        let body = text_of(response).with_context(|| format!("{} sent no answer", self.url))?;
+        if !status.is_success() {
             return Ok(TheirVector::Refused(format!("{status}: {}", message(&body))));
         }
         let vector = match self.dialect {
@@ -180,7 +187,7 @@ impl Server {
             None => request,
         };
         let response = request.send().with_context(|| format!("cannot ask {list}"))?;
-        let models = response.text().ok().and_then(|text| serde_json::from_str(&text).ok());
+        let models = text_of(response).ok().and_then(|text| serde_json::from_str(&text).ok());
         // Not every server has a list.
         let Some(Models { data }) = models else { return Ok(own.clone()) };
         let ids: Vec<String> = data.into_iter().map(|model| model.id).collect();
@@ -193,6 +200,14 @@ impl Server {
             }
         }
     }
+}
+
+/// The body of an answer.
+fn text_of(response: Response) -> anyhow::Result<String> {
+    let mut text = String::new();
+    response.take(ANSWER_MAX_BYTES + 1).read_to_string(&mut text)?;
+    ensure!(text.len() as u64 <= ANSWER_MAX_BYTES, "the answer is longer than 16 MiB");
+    Ok(text)
 }
 
 /// The places to ask, and whether each is a route of text-embeddings-inference.
@@ -212,7 +227,8 @@ fn message(body: &str) -> String {
     let json: Value = serde_json::from_str(body).unwrap_or_default();
     let error = &json["error"];
     let said = error["message"].as_str().or(error.as_str()).or(json["message"].as_str());
-    said.unwrap_or(body).chars().take(300).collect()
+    // It is shown on a terminal.
+    said.unwrap_or(body).chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
 #[cfg(test)]
