@@ -76,7 +76,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream that was opened: the request, and where its answer goes.
-type Opened = (http::Request<RecvStream>, SendResponse<Part>);
+type Opened = (http::Request<RecvStream>, SendResponse<SentPart>);
 
 /// Whether the client may begin more requests on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ where
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
-        .handshake::<_, Part>(stream);
+        .handshake::<_, SentPart>(stream);
     let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
     let mut connection = connection?;
     let (streams, head_bytes, idle) = (Cell::new(0), Cell::new(0), timeouts.idle);
@@ -164,7 +164,7 @@ where
 
 /// The next stream that the client opens; `None` when the connection has ended.
 async fn next<T: AsyncRead + AsyncWrite + Unpin>(
-    connection: &mut Connection<T, Part>,
+    connection: &mut Connection<T, SentPart>,
     has_place: bool,
 ) -> Option<Result<Opened, h2::Error>> {
     poll_fn(|context| match has_place {
@@ -222,7 +222,7 @@ where
     async fn ask(
         &self,
         request: http::Request<RecvStream>,
-        respond: &mut SendResponse<Part>,
+        respond: &mut SendResponse<SentPart>,
     ) -> Option<(http::Response<()>, Bytes, Intake)> {
         let _head_in_memory = HeadInMemory::count(&request, &self.head_bytes);
         let answer = tokio::select! {
@@ -247,7 +247,7 @@ where
     async fn answer(
         &self,
         request: http::Request<RecvStream>,
-        mut respond: SendResponse<Part>,
+        mut respond: SendResponse<SentPart>,
     ) -> Intake {
         let is_head = request.method() == http::Method::HEAD;
         // In a box of its own, which is gone when the answer waits for the client.
@@ -265,11 +265,11 @@ where
 
     /// Hands an answer on as there is room for it, until all of it is sent or nobody reads it any
     /// more; false when the client wears the server's patience out.
-    async fn send(&self, stream: &mut SendStream<Part>, mut rest: Bytes) -> bool {
-        let (way, mut patience) = (Rc::new(Way::default()), self.timeouts.patience());
+    async fn send(&self, stream: &mut SendStream<SentPart>, mut rest: Bytes) -> bool {
+        let (progress, mut patience) = (Rc::new(SendProgress::default()), self.timeouts.patience());
         poll_fn(|context| {
-            way.register(context);
-            let moved = way.moved.take();
+            progress.register(context);
+            let moved = progress.moved.take();
             if moved > 0 {
                 patience.moved(moved, self.streams.get());
             }
@@ -278,7 +278,7 @@ where
                 match stream.poll_capacity(context) {
                     Poll::Pending => return patience.poll_end(context).map(|()| false),
                     Poll::Ready(Some(Ok(room))) => {
-                        let part = Part::new(rest.split_to(room.min(rest.len())), &way);
+                        let part = SentPart::new(rest.split_to(room.min(rest.len())), &progress);
                         if stream.send_data(part, rest.is_empty()).is_err() {
                             return Poll::Ready(true);
                         }
@@ -286,7 +286,7 @@ where
                     Poll::Ready(_) => return Poll::Ready(true),
                 }
             }
-            match way.parts.get() {
+            match progress.parts.get() {
                 0 => Poll::Ready(true),
                 _ => patience.poll_end(context).map(|()| false),
             }
@@ -297,14 +297,14 @@ where
 
 /// A part of an answer, which `h2` keeps until the client's window and the socket have taken it.
 /// The client may close its window meanwhile.
-struct Part {
+struct SentPart {
     bytes: Bytes,
-    way: Rc<Way>,
+    progress: Rc<SendProgress>,
 }
 
 /// What has become of the parts of an answer.
 #[derive(Debug, Default)]
-struct Way {
+struct SendProgress {
     /// Parts that are not sent.
     parts: Cell<usize>,
     /// Bytes that were written since somebody asked.
@@ -313,7 +313,7 @@ struct Way {
     sender: RefCell<Option<Waker>>,
 }
 
-impl Way {
+impl SendProgress {
     fn register(&self, context: &Context<'_>) {
         self.sender.replace(Some(context.waker().clone()));
     }
@@ -325,14 +325,14 @@ impl Way {
     }
 }
 
-impl Part {
-    fn new(bytes: Bytes, way: &Rc<Way>) -> Self {
-        way.parts.set(way.parts.get() + 1);
-        Self { bytes, way: Rc::clone(way) }
+impl SentPart {
+    fn new(bytes: Bytes, progress: &Rc<SendProgress>) -> Self {
+        progress.parts.set(progress.parts.get() + 1);
+        Self { bytes, progress: Rc::clone(progress) }
     }
 }
 
-impl Buf for Part {
+impl Buf for SentPart {
     fn remaining(&self) -> usize {
         self.bytes.remaining()
     }
@@ -343,15 +343,15 @@ impl Buf for Part {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.way.moved.set(self.way.moved.get() + count);
-        self.way.wake();
+        self.progress.moved.set(self.progress.moved.get() + count);
+        self.progress.wake();
     }
 }
 
-impl Drop for Part {
+impl Drop for SentPart {
     fn drop(&mut self) {
-        self.way.parts.set(self.way.parts.get() - 1);
-        self.way.wake();
+        self.progress.parts.set(self.progress.parts.get() - 1);
+        self.progress.wake();
     }
 }
 

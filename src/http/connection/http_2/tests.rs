@@ -176,7 +176,7 @@ fn a_stream_whose_window_opens_slower_than_the_least_rate_is_reset() {
     assert_eq!(read_slowly(100_000, SECOND * 2), (None, LARGE), "it pauses, and is fast enough");
 }
 
-/// All of them are in the windows and in the buffers of their streams, behind a socket that is full.
+/// All of them are in the windows and the buffers of their streams, behind a socket that is full.
 /// Then the client closes the windows and reads the socket empty.
 #[test]
 fn answers_whose_window_is_closed_behind_them_reset_their_streams() {
