@@ -8,6 +8,12 @@ async fn a_worker_whose_gpu_is_lost_is_not_replaced_while_others_live() {
     let pool = TestPool::new(2, 100, faults([(0, lost()), (2, lost())]));
     pool.run(&[ids(1, 9)]).await.expect_err("its GPU is lost");
     pool.run(&[ids(2, 9)]).await.expect("the other worker runs it");
+    // The answer comes before the worker has left.
+    let end = std::time::Instant::now() + PATIENCE;
+    while pool.scheduler.snapshot().workers.live > 1 {
+        assert!(std::time::Instant::now() < end, "the worker of the lost GPU stays");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let workers = pool.scheduler.snapshot().workers;
     assert_eq!((workers.live, workers.total, workers.restarts), (1, 2, 0));
     // The last one gets a session on a GPU that is left.
