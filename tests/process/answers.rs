@@ -288,7 +288,8 @@ async fn unread_answers_that_fill_the_memory_make_room_for_others_within_seconds
     for _ in 0..3 {
         unread.push(leave_unread(&small, texts.clone(), 128).await);
     }
-    let end = Instant::now() + Duration::from_secs(8);
+    // A busy machine takes some seconds for the texts alone.
+    let end = Instant::now() + Duration::from_secs(20);
     let many = json!({"input": vec!["a b c d"; 200], "offsets": true}).to_string();
     for (what, body) in [("a single text", r#"{"input":"a"}"#), ("many texts", &many)] {
         loop {
@@ -325,7 +326,7 @@ async fn half_bodies_that_fill_the_memory_make_room_for_others_within_seconds() 
     let body = json!({ "input": text }).to_string();
     let refused = exchange(&small, &post(&body, "connection: close\r\n")).await;
     assert!(refused.starts_with("HTTP/1.1 429"), "the memory is full: {refused}");
-    let end = Instant::now() + Duration::from_secs(8);
+    let end = Instant::now() + Duration::from_secs(14);
     while !exchange(&small, &post(&body, "connection: close\r\n")).await.starts_with("HTTP/1.1 200")
     {
         assert!(Instant::now() < end, "half bodies hold the memory");
