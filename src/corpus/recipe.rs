@@ -92,7 +92,7 @@ impl Recipe {
 
     /// Where the numbers of its vectors lie; `None` when the package does not say.
     fn ranges(&self) -> Option<&Ranges> {
-        self.manifest.small_vectors.iter().find(|ranges| ranges.mean.len() == self.dimensions)
+        Ranges::of(&self.manifest.small_vectors, self.dimensions)
     }
 
     /// A dense vector as it is stored, little-endian.

@@ -196,25 +196,23 @@ fn http_1_or_2(
     Error = DispatchError,
     InitError = (),
 > {
-    let timeouts = timeouts(&state);
     fn_factory(move || {
         let http_1 = http_1(state.clone(), draining.clone()).new_service(());
         let app = application(&state).new_service(());
         let (state, draining) = (state.clone(), draining.clone());
-        let timeouts = timeouts.clone();
         async move {
             let (http_1, app) = (Rc::new(http_1.await?), Rc::new(app.await?));
             let dates = ServiceConfig::default();
             let serve = move |stream: TlsStream<TcpStream>| {
                 let (http_1, app) = (Rc::clone(&http_1), Rc::clone(&app));
                 let (dates, draining) = (dates.clone(), wait(draining.clone()));
-                let (state, timeouts) = (state.clone(), timeouts.clone());
+                let state = state.clone();
                 async move {
                     if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
                         return http_1.call(stream).await;
                     }
                     let (all_streams, dates) = (&state.all_streams, &dates);
-                    let common = Common { all_streams, dates, timeouts };
+                    let common = Common { all_streams, dates, timeouts: timeouts(&state) };
                     let served = http_2::serve(stream, app, common, draining);
                     served.await.map_err(|error| {
                         tracing::debug!(%error, "a connection of HTTP/2 failed");

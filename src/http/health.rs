@@ -12,6 +12,7 @@ use super::held;
 use super::state::AppState;
 use super::timeline::millis;
 use crate::health::{DeepReport, Phase, Status, WorkerCheck};
+use crate::service::Refusal;
 
 /// Prometheus' text format.
 pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -66,31 +67,26 @@ pub(super) async fn metrics(state: Data<AppState>) -> Result<HttpResponse, ApiEr
         let message = "metrics are off; start the server with --metrics true";
         ApiError::new(Code::NotFound, message)
     })?;
-    let text = match state.service.public_room_for(text.capacity() as u64) {
-        Ok(permit) => {
-            let mut last = state.crowded_metrics.lock();
-            *last = last.take().filter(|(made, _)| state.clock.now().since(*made) < SECOND);
-            held::hold(text.into_bytes(), permit)
-        }
-        Err(_) => crowded_metrics(&state, text)?,
-    };
+    let text = hold_metrics(&state, text).map_err(ApiError::unavailable)?;
     let mut response = HttpResponse::build(OK);
     Ok(response.insert_header(NO_STORE).content_type(METRICS_CONTENT_TYPE).body(text))
 }
 
-/// While others leave many answers unread, all who ask within a second get one text.
-fn crowded_metrics(state: &AppState, text: String) -> Result<Bytes, ApiError> {
-    let now = state.clock.now();
+/// The text in the room of answers without a key. While others leave many of these unread, all who
+/// ask within a second get one text.
+fn hold_metrics(state: &AppState, text: String) -> Result<Bytes, Refusal> {
+    let (now, bytes) = (state.clock.now(), text.capacity() as u64);
     let mut last = state.crowded_metrics.lock();
-    match &*last {
-        Some((made, text)) if now.since(*made) < SECOND => Ok(text.clone()),
-        _ => {
-            let room = state.service.room_for(text.capacity() as u64);
-            let text = held::hold(text.into_bytes(), room.map_err(ApiError::unavailable)?);
-            *last = Some((now, text.clone()));
-            Ok(text)
-        }
+    *last = last.take().filter(|(made, _)| now.since(*made) < SECOND);
+    if let Ok(permit) = state.service.public_room_for(bytes) {
+        return Ok(held::hold(text.into_bytes(), permit));
     }
+    if let Some((_, text)) = &*last {
+        return Ok(text.clone());
+    }
+    let text = held::hold(text.into_bytes(), state.service.room_for(bytes)?);
+    *last = Some((now, text.clone()));
+    Ok(text)
 }
 
 /// The canary on every worker.

@@ -65,7 +65,9 @@ pub(super) trait Question: Body + Send + 'static {
     type Format: Send + 'static;
 
     /// The fields that the client sent, for refusals.
-    fn names(&self) -> FieldNames;
+    fn names(&self) -> FieldNames {
+        FieldNames { input: Self::INPUT, ..FieldNames::default() }
+    }
 
     /// What the service is asked, and how its answer is written.
     ///

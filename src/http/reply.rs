@@ -16,7 +16,7 @@ mod dense;
 mod room;
 
 pub(super) use dense::{DenseForm, DenseFormat, DenseVector, OutputType};
-pub(super) use room::{DECIMAL_BYTES, most_bytes, number_bytes, room};
+pub(super) use room::{DECIMAL_BYTES, frame_bytes, most_bytes, number_bytes, room};
 
 /// How sparse vectors are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

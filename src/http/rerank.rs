@@ -1,15 +1,16 @@
 //! Documents in the order of how near they are to a query, by the vectors of the resident model:
 //! `/v1/rerank`, as clients of Cohere and Jina AI send and read it.
 
-use bytestring::ByteString;
-use serde::{Deserialize, Serialize};
 use std::num::NonZeroUsize;
 
-use super::error::{ApiError, Code, FieldNames};
+use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
+
+use super::error::{ApiError, Code};
 use super::payload::{
     Body, EmbeddingRequest, Question, Truncate, WHOLE_NUMBER, input, only, scalar,
 };
-use super::reply::{Resident, Usage};
+use super::reply::{Resident, Usage, frame_bytes};
 use crate::service::{
     AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
     RequestHead, Vectors, json_bytes,
@@ -151,22 +152,14 @@ impl Ranking {
         AnswerBytes {
             frame: frame + texts,
             item: RESULT_BYTES,
-            chunk: 0,
-            number: 0,
-            weight: 0,
-            place: 0,
-            has_pieces: false,
             has_texts: !self.texts.is_empty(),
+            ..AnswerBytes::default()
         }
     }
 }
 
 /// Names and numbers of a document in an answer.
 const RESULT_BYTES: u64 = 112;
-/// What stands around all documents, without the model's id.
-const FRAME_BYTES: u64 = 192;
-/// A character of the model's id may be written as an escape.
-const ESCAPE_BYTES: u64 = 6;
 
 /// Null is the same as leaving a field out, except for query and documents; unknown fields are
 /// ignored, a field that comes twice is refused.
@@ -242,10 +235,6 @@ struct ReturnedDocument<'a> {
 impl Question for RerankRequest {
     type Format = Ranking;
 
-    fn names(&self) -> FieldNames {
-        FieldNames { input: Self::INPUT, ..FieldNames::default() }
-    }
-
     fn ask(
         self,
         _vectors: Vectors,
@@ -267,7 +256,7 @@ impl Question for RerankRequest {
     }
 
     fn most_bytes(ranking: &Ranking, model_id: &str) -> AnswerBytes {
-        ranking.most_bytes(FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64)
+        ranking.most_bytes(frame_bytes(model_id))
     }
 
     fn write(

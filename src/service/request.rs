@@ -102,7 +102,7 @@ pub(crate) struct EmbedOptions {
 }
 
 /// The most bytes that the parts of an answer take in the form in which it will be written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AnswerBytes {
     /// What stands around all items.
     pub(crate) frame: u64,

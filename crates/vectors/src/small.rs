@@ -55,6 +55,11 @@ pub struct Ranges {
 }
 
 impl Ranges {
+    /// Those of vectors of so many dimensions, if they are known.
+    pub fn of(known: &[Self], dimensions: usize) -> Option<&Self> {
+        known.iter().find(|ranges| ranges.mean.len() == dimensions)
+    }
+
     fn byte(&self, value: f32) -> i8 {
         (value * (MOST / self.reach)).round_ties_even().clamp(-MOST, MOST) as i8
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use reqwest::blocking::{Client, Response};
+use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use serde::Deserialize;
@@ -19,7 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const TRIES: usize = 10;
 /// The longest time between two tries.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-
 /// A vector of a hundred thousand numbers as decimals is far shorter.
 const ANSWER_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -165,12 +164,15 @@ impl Server {
 
     fn send(&self, body: &Value) -> anyhow::Result<Response> {
         let request = self.client.post(&self.url).header(CONTENT_TYPE, "application/json");
-        let request = request.body(body.to_string());
-        let request = match &self.key {
+        let request = self.with_key(request.body(body.to_string()));
+        request.send().with_context(|| format!("cannot ask {}", self.url))
+    }
+
+    fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.key {
             Some(key) => request.bearer_auth(key),
             None => request,
-        };
-        request.send().with_context(|| format!("cannot ask {}", self.url))
+        }
     }
 
     /// The name to ask for by OpenAI's dialect: what was typed, the package's where the server has
@@ -181,12 +183,10 @@ impl Server {
         }
         let own = &manifest.model_id;
         let list = self.url.trim_end_matches("embeddings").to_owned() + "models";
-        let request = self.client.get(&list);
-        let request = match &self.key {
-            Some(key) => request.bearer_auth(key),
-            None => request,
-        };
-        let response = request.send().with_context(|| format!("cannot ask {list}"))?;
+        let response = self
+            .with_key(self.client.get(&list))
+            .send()
+            .with_context(|| format!("cannot ask {list}"))?;
         let models = text_of(response).ok().and_then(|text| serde_json::from_str(&text).ok());
         // Not every server has a list.
         let Some(Models { data }) = models else { return Ok(own.clone()) };

@@ -3,9 +3,11 @@
 //! The connection is the [`RequestGate`](super::gate::RequestGate), which knows bytes and no
 //! handlers. The handlers speak through `unread`, the outermost layer of the application.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
 
 /// Whether the client waits for a word before it sends its body (`Expect: 100-continue`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,9 +31,9 @@ pub(super) struct Activity {
     go_on: Cell<Continue>,
     /// Who reads from the connection while a request runs. Actix may not read again behind the
     /// answer before bytes come, and then no time would begin.
-    reader: RefCell<Option<Waker>>,
+    reader: AtomicWaker,
     /// Who waits for more of the body.
-    body_reader: RefCell<Option<Waker>>,
+    body_reader: AtomicWaker,
 }
 
 /// For the connection.
@@ -55,7 +57,7 @@ impl Activity {
     /// What comes of the body is not well-formed: whoever reads it gets an error.
     pub(super) fn break_body(&self) {
         self.body_broken.set(true);
-        wake(&self.body_reader);
+        self.body_reader.wake();
     }
 
     /// Whether the client must be told now to send its body; true once for each request.
@@ -69,12 +71,12 @@ impl Activity {
 
     /// From now on the end of a request, and a body that is wanted, wake this reader.
     pub(super) fn register_reader(&self, context: &Context<'_>) {
-        register(&self.reader, context);
+        self.reader.register(context.waker());
     }
 
     /// Makes the reader read again.
     pub(super) fn wake_reader(&self) {
-        wake(&self.reader);
+        self.reader.wake();
     }
 }
 
@@ -103,26 +105,12 @@ impl Activity {
         if self.body_broken.get() {
             return Poll::Ready(());
         }
-        register(&self.body_reader, context);
+        self.body_reader.register(context.waker());
         if self.awaits_continue() {
             self.go_on.set(Continue::Due);
             self.wake_reader();
         }
         Poll::Pending
-    }
-}
-
-fn register(place: &RefCell<Option<Waker>>, context: &Context<'_>) {
-    let mut place = place.borrow_mut();
-    match place.as_mut() {
-        Some(waker) => waker.clone_from(context.waker()),
-        None => *place = Some(context.waker().clone()),
-    }
-}
-
-fn wake(place: &RefCell<Option<Waker>>) {
-    if let Some(waker) = place.take() {
-        waker.wake();
     }
 }
 

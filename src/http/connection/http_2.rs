@@ -27,11 +27,11 @@
 //! | `Closed` | (ended) | no request has run for [`GOAWAY_TIMEOUT`] |
 //! | both | (ended) | the client closes the connection, or breaks the protocol |
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_http::{Request, Response, ServiceConfig};
@@ -43,6 +43,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, Uri, Version};
 use actix_web::web::{Buf, Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
+use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
@@ -268,7 +269,7 @@ where
     async fn send(&self, stream: &mut SendStream<SentPart>, mut rest: Bytes) -> bool {
         let (progress, mut patience) = (Rc::new(SendProgress::default()), self.timeouts.patience());
         poll_fn(|context| {
-            progress.register(context);
+            progress.sender.register(context.waker());
             let moved = progress.moved.take();
             if moved > 0 {
                 patience.moved(moved, self.streams.get());
@@ -310,19 +311,7 @@ struct SendProgress {
     /// Bytes that were written since somebody asked.
     moved: Cell<usize>,
     /// Who hands the answer on.
-    sender: RefCell<Option<Waker>>,
-}
-
-impl SendProgress {
-    fn register(&self, context: &Context<'_>) {
-        self.sender.replace(Some(context.waker().clone()));
-    }
-
-    fn wake(&self) {
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
-        }
-    }
+    sender: AtomicWaker,
 }
 
 impl SentPart {
@@ -344,14 +333,14 @@ impl Buf for SentPart {
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
         self.progress.moved.set(self.progress.moved.get() + count);
-        self.progress.wake();
+        self.progress.sender.wake();
     }
 }
 
 impl Drop for SentPart {
     fn drop(&mut self) {
         self.progress.parts.set(self.progress.parts.get() - 1);
-        self.progress.wake();
+        self.progress.sender.wake();
     }
 }
 

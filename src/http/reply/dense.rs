@@ -66,8 +66,7 @@ impl<'a> DenseVector<'a> {
         form: DenseForm,
         small_vectors: &'a [Ranges],
     ) -> Self {
-        let ranges = small_vectors.iter().find(|ranges| ranges.mean.len() == row.len());
-        Self { row, form, ranges }
+        Self { row, form, ranges: Ranges::of(small_vectors, row.len()) }
     }
 }
 

@@ -19,10 +19,15 @@ const CHUNK_BYTES: u64 = 160;
 /// Names and numbers of one place.
 const PLACE_BYTES: u64 = 112;
 
+/// The most bytes of what stands around all items of an answer.
+pub(in crate::http) const fn frame_bytes(model_id: &str) -> u64 {
+    FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64
+}
+
 /// The most bytes that the parts of an answer take.
 pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> AnswerBytes {
     AnswerBytes {
-        frame: FRAME_BYTES + ESCAPE_BYTES * model_id.len() as u64,
+        frame: frame_bytes(model_id),
         item: ITEM_BYTES,
         chunk: CHUNK_BYTES,
         number: number_bytes(format.dense),

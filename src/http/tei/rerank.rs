@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::embedding::{Direction, keyed};
 use crate::http::embed::embed;
-use crate::http::error::{ApiError, FieldNames};
+use crate::http::error::ApiError;
 use crate::http::payload::{Body, Question, Truncate, input, scalar};
 use crate::http::reply::Resident;
 use crate::http::rerank::{Ranking, RerankScore, TextsToCompare};
@@ -75,10 +75,6 @@ pub(in crate::http) struct TextRanking {
 
 impl Question for TextsToRank {
     type Format = TextRanking;
-
-    fn names(&self) -> FieldNames {
-        FieldNames { input: Self::INPUT, ..FieldNames::default() }
-    }
 
     fn ask(
         self,
