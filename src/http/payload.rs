@@ -37,7 +37,7 @@ pub(super) use item_scanner::ItemScanner;
 use wishes::LENGTHS;
 pub(super) use wishes::{WISHES, Wishes, with_wishes};
 use words::{LexicalWord, TokenEncoding};
-pub(super) use words::{Truncate, USE, USES, Use, WHOLE_NUMBER, object, scalar};
+pub(super) use words::{Truncate, USE, USES, Use, WHOLE_NUMBER, agreed, object, scalar};
 
 /// The body of a request in the words of some family of clients.
 pub(super) trait Body: DeserializeOwned {

@@ -1,5 +1,5 @@
 //! Documents in the order of how near they are to a query, by the vectors of the resident model:
-//! `/v1/rerank`, as clients of Cohere and Jina AI send and read it.
+//! `/v1/rerank`, as clients of Cohere, Jina AI and Voyage AI send and read it.
 
 use std::num::NonZeroUsize;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{ApiError, Code};
 use super::payload::{
-    Body, EmbeddingRequest, Question, Truncate, WHOLE_NUMBER, input, only, scalar,
+    Body, EmbeddingRequest, Question, Truncate, WHOLE_NUMBER, agreed, input, only, scalar,
 };
 use super::reply::{Resident, Usage, frame_bytes};
 use crate::service::{
@@ -183,6 +183,12 @@ pub(super) struct RerankRequest {
     /// Whether an over-long text is cut, or refused.
     #[serde(default, deserialize_with = "scalar")]
     truncate: Option<Truncate>,
+    /// Voyage AI's word for top_n.
+    #[serde(default, deserialize_with = "scalar")]
+    top_k: Option<NonZeroUsize>,
+    /// Voyage AI's word for truncate.
+    #[serde(default, deserialize_with = "scalar")]
+    truncation: Option<bool>,
 }
 
 impl Body for RerankRequest {
@@ -194,6 +200,8 @@ impl Body for RerankRequest {
         ("return_documents", "true or false"),
         ("score", "\"dense\" or \"lexical\" or \"hybrid\""),
         ("truncate", "true or false or \"NONE\" or \"END\""),
+        ("top_k", WHOLE_NUMBER),
+        ("truncation", "true or false"),
     ];
     const EXAMPLE: &'static str = "{\"query\": \"a text\", \"documents\": [\"another\"]}";
 
@@ -211,7 +219,12 @@ struct RerankList<'a> {
     model: &'a str,
     /// What the documents are put in order by.
     score: RerankScore,
-    results: Vec<RankedDocument<'a>>,
+    /// Absent where the request has a word of Voyage AI's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    results: Option<Vec<RankedDocument<'a>>>,
+    /// The results, where the request has a word of Voyage AI's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Vec<RankedDocument<'a>>>,
     usage: Usage,
 }
 
@@ -226,14 +239,23 @@ struct RankedDocument<'a> {
     document: Option<ReturnedDocument<'a>>,
 }
 
-/// A document as it was sent.
+/// A document as it was sent; its bare text is Voyage AI's way.
 #[derive(Serialize)]
-struct ReturnedDocument<'a> {
-    text: &'a str,
+#[serde(untagged)]
+enum ReturnedDocument<'a> {
+    Object { text: &'a str },
+    Text(&'a str),
+}
+
+/// How the answer is written.
+pub(super) struct RerankFormat {
+    ranking: Ranking,
+    /// Whether the client is one of Voyage AI's.
+    for_voyage: bool,
 }
 
 impl Question for RerankRequest {
-    type Format = Ranking;
+    type Format = RerankFormat;
 
     fn ask(
         self,
@@ -241,41 +263,57 @@ impl Question for RerankRequest {
         head: &RequestHead,
         config: &HttpConfig,
         service: &EmbeddingService,
-    ) -> Result<(EmbedRequest, Ranking), ApiError> {
-        let top = self.top_n.map_or(usize::MAX, NonZeroUsize::get);
+    ) -> Result<(EmbedRequest, RerankFormat), ApiError> {
+        let for_voyage = self.top_k.is_some() || self.truncation.is_some();
+        let top = agreed(&[("top_n", self.top_n), ("top_k", self.top_k)])?;
+        let top = top.map_or(usize::MAX, |(_, top)| top.get());
+        let truncation = self.truncation.map(Truncate::Plain);
+        let truncate = agreed(&[("truncate", self.truncate), ("truncation", truncation)])?;
         let comparison = TextsToCompare {
             query: self.query,
             documents: self.documents,
             model: self.model,
-            truncate: self.truncate,
+            truncate: truncate.map(|(_, truncate)| truncate),
             score: self.score,
             with_texts: self.return_documents == Some(true),
         };
         let (request, ranking) = comparison.ask::<Self>(head, config, service)?;
-        Ok((request, Ranking { top, ..ranking }))
+        let ranking = Ranking { top, ..ranking };
+        Ok((request, RerankFormat { ranking, for_voyage }))
     }
 
-    fn most_bytes(ranking: &Ranking, model_id: &str) -> AnswerBytes {
-        ranking.most_bytes(frame_bytes(model_id))
+    fn most_bytes(format: &RerankFormat, model_id: &str) -> AnswerBytes {
+        format.ranking.most_bytes(frame_bytes(model_id))
     }
 
     fn write(
         mut out: Vec<u8>,
         reply: &EmbedReply,
         _vectors: Vectors,
-        ranking: &Ranking,
+        RerankFormat { ranking, for_voyage }: &RerankFormat,
         resident: &Resident<'_>,
     ) -> Vec<u8> {
+        let returned = |text| {
+            if *for_voyage {
+                ReturnedDocument::Text(text)
+            } else {
+                ReturnedDocument::Object { text }
+            }
+        };
         let result = |(index, relevance_score): (usize, f32)| RankedDocument {
             index,
             relevance_score,
-            document: ranking.texts.get(index).map(|text| ReturnedDocument { text }),
+            document: ranking.texts.get(index).map(|text| returned(text)),
         };
+        let results: Vec<_> = ranking.of(reply).into_iter().map(result).collect();
+        let (results, data) =
+            if *for_voyage { (None, Some(results)) } else { (Some(results), None) };
         let list = RerankList {
             object: "list",
             model: resident.id,
             score: ranking.score,
-            results: ranking.of(reply).into_iter().map(result).collect(),
+            results,
+            data,
             usage: Usage::of(reply),
         };
         serde_json::to_writer(&mut out, &list).expect("a vector takes all");
@@ -305,6 +343,7 @@ mod tests {
             let reply = EmbedReply { items, prompt_tokens, milestones, cache_use: None };
             let texts = texts.into_iter().map(ByteString::from).collect();
             let ranking = Ranking { score: RerankScore::Dense, texts, top: usize::MAX };
+            let ranking = RerankFormat { ranking, for_voyage: false };
             let id = "a\u{1}\"/b";
             let resident = Resident { id, vocab_size: 0, small_vectors: &[], piece: &|_| None };
             let room = reply::room(&reply, RerankRequest::most_bytes(&ranking, id)).capacity();

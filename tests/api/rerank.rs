@@ -107,6 +107,33 @@ fn the_words_of_cohere_and_jina_are_obeyed() {
 }
 
 #[test]
+fn voyages_words_are_answered_in_voyages_shape() {
+    let server = Server::ready();
+    let all = server.post(RERANK, &ask(json!({"return_documents": true}))).ok();
+    let voyage = json!({"top_k": 2, "truncation": true, "return_documents": true});
+    let answer = server.post(RERANK, &ask(voyage)).ok();
+    assert_eq!(answer["data"].as_array().map(Vec::len), Some(2));
+    for (found, usual) in answer["data"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .zip(all["results"].as_array().into_iter().flatten())
+    {
+        assert_eq!(found["document"], usual["document"]["text"]);
+        assert_eq!(
+            (&found["index"], &found["relevance_score"]),
+            (&usual["index"], &usual["relevance_score"])
+        );
+    }
+    assert!(answer.get("results").is_none());
+    // Its client always sends `truncation`, and `top_k` as null.
+    let bare = server.post(RERANK, &ask(json!({"top_k": null, "truncation": true}))).ok();
+    assert_eq!(bare["data"].as_array().map(Vec::len), Some(DOCUMENTS.len()));
+    let long = json!({"query": "a", "documents": ["a", LONG_TEXT], "truncation": false});
+    server.post(RERANK, &long).refused("context_length_exceeded", "documents").says("item 1");
+}
+
+#[test]
 fn documents_are_returned_as_they_were_sent() {
     let server = Server::ready();
     let documents = ["a \"quoted\"\n\u{1} text", "tab\there", "猫が寝ている。"];
@@ -163,6 +190,13 @@ fn bodies_that_break_a_rule_name_their_field_and_a_cure() {
         (json!({"documents": vec!["a"; 5]}), "too_many_items", "documents", "more than 4"),
         (json!({"documents": ["a"], "model": "gpt"}), "model_not_found", "model", MODEL),
         (json!({"documents": ["a"], "top_n": 0}), "invalid_value", "top_n", "above zero"),
+        (json!({"documents": ["a"], "top_k": 1, "top_n": 2}), "invalid_value", "top_k", "differ"),
+        (
+            json!({"documents": ["a"], "truncation": true, "truncate": false}),
+            "invalid_value",
+            "truncation",
+            "differ",
+        ),
         (json!({"documents": ["a"], "score": "best"}), "invalid_value", "score", "\"hybrid\""),
         (json!({"documents": ["a"], "truncate": 1}), "invalid_value", "truncate", "true or false"),
         (

@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Use {
 }
 
 /// Whether an over-long item is cut.
-#[derive(Debug, Clone, Copy, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(untagged)]
 pub(in crate::http) enum Truncate {
     Plain(bool),
@@ -245,7 +245,7 @@ pub(in crate::http) fn only_null<'de, D: Deserializer<'de>>(
 }
 
 /// What fields that mean the same say together, and the first of them; refuses those that differ.
-pub(super) fn agreed<T: Copy + PartialEq>(
+pub(in crate::http) fn agreed<T: Copy + PartialEq>(
     fields: &[(&'static str, Option<T>)],
 ) -> Result<Option<(&'static str, T)>, ApiError> {
     let mut said = fields.iter().filter_map(|(name, value)| value.map(|value| (*name, value)));
