@@ -24,6 +24,7 @@ NAMES = [
         "encoding_format",
     ),
     ("truncate", "truncation"),
+    ("top_n", "top_k"),
 ]
 
 
