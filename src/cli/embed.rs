@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::Incomplete;
@@ -16,7 +17,7 @@ use crate::corpus::{
 use crate::service::InputType;
 use crate::telemetry;
 use model::package::ModelPackage;
-use model::package::manifest::Manifest;
+use model::package::manifest::{Manifest, PromptName};
 use scheduling::batch::Vectors;
 use settings::Config;
 use vectors::sparse::Selection;
@@ -133,6 +134,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     }
     let target = OutputTarget::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
     let recipe = recipe(package.manifest().clone(), &target, typed)?;
+    tell_of_missing_prompts(package.manifest(), typed);
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
     let columns = Columns { text, kept: texts("keep") };
     target.check(&columns, &recipe)?;
@@ -171,6 +173,17 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let message =
         format!("{rejected} of {rows} rows could not be embedded; {side} has each with its reason");
     Err(Incomplete(message).into())
+}
+
+/// A model without any prompt takes every input type, as the server does, whose answers say so in a
+/// header.
+fn tell_of_missing_prompts(manifest: &Manifest, typed: &ArgMatches) {
+    let is_typed = typed.value_source("input-type") == Some(ValueSource::CommandLine);
+    let wants_none = choice(typed, "input-type", &INPUT_TYPES) == Some(InputType::Default);
+    let has = |name: PromptName| manifest.prompts.text(name).is_some();
+    if is_typed && !wants_none && !PromptName::ALL.into_iter().any(has) {
+        tracing::warn!("the model has no prompts, so that --input-type changes nothing");
+    }
 }
 
 fn recipe(

@@ -383,6 +383,29 @@ fn an_output_of_something_else_is_not_gone_on_with() {
 }
 
 #[test]
+fn a_model_without_prompts_says_that_input_type_changes_nothing() {
+    let corpus = Corpus::with_rows(3);
+    let prompts = Broken::new();
+    prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "ask: "}));
+    for (at, (package, more, times)) in [
+        (tiny(), &["--input-type", "query"][..], 1),
+        (tiny(), &["--input-type", "passage"], 1),
+        (tiny(), &["--input-type", "default"], 0),
+        (tiny(), &[], 0),
+        (prompts.path().to_owned(), &["--input-type", "query"], 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let more = [more, &["--log-level", "warn"]].concat();
+        let ended = run(&mut corpus.command_with(&package, "in.jsonl", &format!("{at}"), &more));
+        assert_done(&ended);
+        let told = ended.stderr.matches("no prompts, so that --input-type changes nothing");
+        assert_eq!(told.count(), times, "{more:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn another_input_does_not_go_on_with_a_part_of_the_first() {
     let corpus = Corpus::with_rows(50);
     let broken =
