@@ -12,6 +12,10 @@ from chromadb.utils import embedding_functions
 from haystack import Document
 from haystack.components.embedders import OpenAIDocumentEmbedder, OpenAITextEmbedder
 from haystack.utils import Secret
+from haystack_integrations.components.embedders.huggingface_api import (
+    HuggingFaceAPIDocumentEmbedder,
+    HuggingFaceAPITextEmbedder,
+)
 from lancedb.embeddings import get_registry
 from llama_index.embeddings.openai import OpenAIEmbedding
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
@@ -58,6 +62,15 @@ def test_haystack_for_openai(url: str, client: Client) -> None:
     documents = OpenAIDocumentEmbedder(key, model=MODEL, api_base_url=url + "/v1")
     found = documents.run([Document(content=text) for text in TEXTS])["documents"]
     assert_same([document.embedding for document in found], client, TEXTS)
+
+
+def test_haystack_for_text_embeddings_inference(url: str, client: Client) -> None:
+    server: Any = {"api_type": "text_embeddings_inference", "api_params": {"url": url}}
+    found = HuggingFaceAPITextEmbedder(**server).run(TEXTS[0])["embedding"]
+    assert_same([found], client, TEXTS[:1])
+    documents = HuggingFaceAPIDocumentEmbedder(**server)
+    embedded = documents.run([Document(content=text) for text in TEXTS])["documents"]
+    assert_same([document.embedding for document in embedded], client, TEXTS)
 
 
 def test_chroma_for_openai(url: str, client: Client) -> None:
