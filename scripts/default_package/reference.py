@@ -33,17 +33,13 @@ class Vectors:
     """f64 `[length, hidden]`, the last hidden states."""
 
 
-Attention = Callable[..., np.ndarray]
-"""Query, key and value, f64 `[length, heads, head size]` -> the mixture of the values, the same.
-
-A fourth is what some families add to the scores, `[heads, length, length]`.
-"""
-
-
 def attention(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, added: np.ndarray | float = 0.0
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, added: np.ndarray | float
 ) -> np.ndarray:
-    """As it is defined."""
+    """f64 `[length, heads, head size]` -> the mixture of the values, the same.
+
+    `added` is what some families add to the scores, `[heads, length, length]`.
+    """
     scores = np.einsum("qhd,khd->hqk", query, key, optimize=True) / math.sqrt(query.shape[-1])
     scores += added
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -52,24 +48,24 @@ def attention(
 
 
 class ReferenceEncoder:
-    """The forward pass, one sequence at a time; holds all layers in f64."""
+    """The forward pass, one sequence at a time.
 
-    def __init__(self, encoder: Encoder, attention: Attention = attention) -> None:
-        self._attention = attention
+    A tensor is read when its turn comes: in f64, all of a large model's take more than its package.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
         self._architecture, self._source = encoder.architecture, encoder.source
-        self._sizes, names = encoder.sizes, tensor_shapes(encoder.architecture)
-        self._tensors = {name: self._source.tensor(name).astype(np.float64) for name in names}
+        self._sizes, self._names = encoder.sizes, tensor_shapes(encoder.architecture).keys()
         self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
-        self._head_weights = np.asarray(self._head.weights, np.float32).astype(np.float64)
 
     def run(self, token_ids: list[int]) -> Vectors:
         """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
-        tensors, first = self._tensors, self._architecture.first_position
+        first = self._architecture.first_position
         words = self._source.word_rows(np.asarray(token_ids)).astype(np.float64)
-        if "emb.pos" in tensors:
-            words = words + tensors["emb.pos"][first : first + len(token_ids)]
-        if "emb.type" in tensors:
-            words = words + tensors["emb.type"][0]
+        if "emb.pos" in self._names:
+            words = words + self._tensor("emb.pos")[first : first + len(token_ids)]
+        if "emb.type" in self._names:
+            words = words + self._tensor("emb.type")[0]
         if self._architecture.family.scaled_words:
             words = words * math.sqrt(self._sizes.hidden)
         hidden = self._norm(words, "emb.ln")
@@ -86,16 +82,19 @@ class ReferenceEncoder:
         weights = self._weights(hidden, token_ids)
         return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
 
+    def _tensor(self, name: str) -> np.ndarray:
+        return self._source.tensor(name).astype(np.float64)
+
     def _weights(self, hidden: np.ndarray, token_ids: list[int]) -> np.ndarray:
         """f64 `[length]`."""
-        table = self._head.piece_biases
-        bias = np.float32(self._head.bias) if table is None else table[token_ids]
-        counts = Counter(token_ids)
+        head, counts = self._head, Counter(token_ids)
+        bias = np.float32(head.bias) if head.piece_biases is None else head.piece_biases[token_ids]
+        values = hidden @ np.asarray(head.weights, np.float32).astype(np.float64)
         repeats = np.log([counts[token_id] for token_id in token_ids])
-        values = hidden @ self._head_weights + bias.astype(np.float64)
-        weights = np.maximum(values + self._head.repeat_weight * repeats, 0.0)
+        values = values + bias.astype(np.float64) + head.repeat_weight * repeats
+        weights = np.maximum(values, 0.0)
         norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
-        return weights / norm**self._head.norm_exponent
+        return weights / norm**head.norm_exponent
 
     def _branch(
         self, hidden: np.ndarray, norm: str, run: Callable[[np.ndarray], np.ndarray]
@@ -117,21 +116,21 @@ class ReferenceEncoder:
             angles = own.rotary.angles(length, size)[:, None]
             query, key = _turned(query, angles), _turned(key, angles)
         key, value = (np.repeat(one, query.shape[1] // one.shape[1], 1) for one in (key, value))
-        more = []
         far = np.arange(length) - np.arange(length)[:, None]
-        if "emb.rel" in self._tensors:
+        added: np.ndarray | float = 0.0
+        if "emb.rel" in self._names:
             rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
-            more = [self._tensors["emb.rel"][relative_buckets()[rows]].transpose(2, 0, 1)]
+            added = self._tensor("emb.rel")[relative_buckets()[rows]].transpose(2, 0, 1)
         if self._architecture.family.causal:
-            more = [np.where(far > 0, -np.inf, 0.0)]
+            added = np.where(far > 0, -np.inf, 0.0)
         if own.window:
-            more = [np.where(np.abs(far) > own.window, -np.inf, 0.0)]
-        mixed = self._attention(query, key, value, *more).reshape(length, -1)
+            added = np.where(np.abs(far) > own.window, -np.inf, 0.0)
+        mixed = attention(query, key, value, added).reshape(length, -1)
         return self._linear(mixed, f"{prefix}.ao")
 
     def _fed(self, prefix: str, hidden: np.ndarray) -> np.ndarray:
         middle = self._linear(hidden, f"{prefix}.fi")
-        if f"{prefix}.fg.w" in self._tensors:
+        if f"{prefix}.fg.w" in self._names:
             middle *= self._active(self._linear(hidden, f"{prefix}.fg"))
         else:
             middle = self._active(middle)
@@ -146,17 +145,20 @@ class ReferenceEncoder:
         return 0.5 * source * (1.0 + ERF(source / math.sqrt(2.0)).astype(np.float64))
 
     def _linear(self, source: np.ndarray, name: str) -> np.ndarray:
-        return source @ self._tensors[f"{name}.w"].T + self._tensors.get(f"{name}.b", 0.0)
+        return self._shifted(source @ self._tensor(f"{name}.w").T, name)
 
     def _norm(self, source: np.ndarray, name: str) -> np.ndarray:
-        if f"{name}.w" not in self._tensors:
+        if f"{name}.w" not in self._names:
             return source
         is_rms = self._architecture.family.rms
         centred = source if is_rms else source - source.mean(axis=-1, keepdims=True)
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + self._sizes.layer_norm_epsilon)
-        weight = self._tensors[f"{name}.w"] + self._architecture.family.norm_adds_one
-        return scaled * weight + self._tensors.get(f"{name}.b", 0.0)
+        weight = self._tensor(f"{name}.w") + self._architecture.family.norm_adds_one
+        return self._shifted(scaled * weight, name)
+
+    def _shifted(self, source: np.ndarray, name: str) -> np.ndarray:
+        return source + self._tensor(f"{name}.b") if f"{name}.b" in self._names else source
 
 
 def _turned(source: np.ndarray, angles: np.ndarray) -> np.ndarray:
