@@ -9,17 +9,14 @@ from default_package.encoder import Dense
 from default_package.errors import PackageError
 from default_package.json_file import read_json
 
-from . import torch_file
-from .stored import Stored, read_safetensors
+from . import stored
 
 ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": False,
     "torch.nn.modules.activation.Tanh": True,
 }
 """Whether each is a tanh."""
-READERS = {"model.safetensors": read_safetensors, "pytorch_model.bin": torch_file.read}
 ONE = "sentence_embedding"
-PLAIN = {"module_input_name": ONE, "module_output_name": ONE}
 
 
 def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, np.ndarray]]:
@@ -54,24 +51,23 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, np.ndar
 def _read(module: Path) -> tuple[np.ndarray, np.ndarray, bool]:
     """f64 weight `[out, in]` and bias `[out]`, and whether a tanh is behind them."""
     path = module / "config.json"
-    stored = read_json(path)
-    for key, plain in PLAIN.items():
-        if stored.get(key, plain) != plain:
-            raise PackageError(f"{path} has {key} {stored[key]!r}: only {plain!r} can be exported")
-    activation = stored.get("activation_function")
+    about = read_json(path)
+    for key in ("module_input_name", "module_output_name"):
+        if about.get(key, ONE) != ONE:
+            raise PackageError(f"{path} has {key} {about[key]!r}: only {ONE!r} can be exported")
+    activation = about.get("activation_function")
     if activation not in ACTIVATIONS:
         raise PackageError(
             f"{path} has activation_function {activation!r}: only {' or '.join(ACTIVATIONS)} can "
             "be exported"
         )
-    name = next((name for name in READERS if (module / name).is_file()), None)
-    if name is None:
-        raise PackageError(f"{module / 'model.safetensors'} is missing, the weights of this module")
-    tensors: dict[str, Stored] = READERS[name](module / name)
-    biased = stored.get("bias", True)
-    for tensor in ("linear.weight", "linear.bias")[: 1 + biased]:
-        if tensor not in tensors:
-            raise PackageError(f"{module / name} lacks the tensor {tensor}")
-    weight = tensors["linear.weight"].read().astype(np.float64)
-    bias = tensors["linear.bias"].read().astype(np.float64) if biased else np.zeros(len(weight))
-    return weight, bias, ACTIVATIONS[activation]
+    file = next((file for name in stored.FILES if (file := module / name).is_file()), None)
+    if file is None:
+        raise PackageError(f"{module / stored.FILES[0]} is missing, the weights of this module")
+    tensors, numbers = stored.read(file), []
+    for name in ("linear.weight", "linear.bias")[: 1 + about.get("bias", True)]:
+        if name not in tensors:
+            raise PackageError(f"{file} lacks the tensor {name}")
+        numbers.append(tensors[name].read().astype(np.float64))
+    weight, *biases = numbers
+    return weight, biases[0] if biases else np.zeros(len(weight)), ACTIVATIONS[activation]

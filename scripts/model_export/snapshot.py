@@ -19,33 +19,19 @@ from default_package.json_file import read_json
 from default_package.sparse_head import SparseHead
 from families.family import Family
 
-from . import dense, kept, sentence, torch_file
+from . import dense, kept, sentence, stored
 from .configuration import QUANTIZED, Configuration
 from .sentence import Sentence
-from .stored import FLOATS, Rows, Stored, read_safetensors
+from .stored import Stored
+from .torch_file import FLOATS
 
 WORD_TABLE = "emb.word"
 OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 """BERT's first releases were converted with these, and were never renamed."""
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER_FILE = "tokenizer.json"
 HEAD_FILE = "sparse_linear.pt"
 COLBERT_FILE = "colbert_linear.pt"
 """Lies beside it in BGE-M3."""
-HEAD_METHOD = "the model's own sparse_linear layer"
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Implements Stored: some rows of a tensor that several of ours share."""
-
-    whole: Stored
-    start: int
-    shape: tuple[int, ...]
-
-    def read(self, rows: Rows = ...) -> np.ndarray:
-        """These rows as f32; all of them by default."""
-        return self.whole.read(slice(self.start, self.start + self.shape[0]))[rows]
 
 
 @dataclass(frozen=True)
@@ -77,27 +63,26 @@ def open_encoder(
     """
     architecture = read_config(folder, said)
     sizes, family = architecture.sizes, architecture.family
-    stored = _read_weights(folder) if weights is None else weights
-    prefix = _prefix(folder, stored, published_name(family, WORD_TABLE)[0])
-    _check_depth(stored, prefix, architecture)
-
-    shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | tensor_shapes(architecture)
+    if weights is None:
+        files = weight_files(folder, os.listdir(folder))
+        weights = {name: one for file in files for name, one in stored.read(folder / file).items()}
+    prefix = _prefix(folder, weights, published_name(family, WORD_TABLE)[0])
+    _check_depth(weights, prefix, architecture)
+    own = tensor_shapes(architecture)
+    shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | own
 
     def take(name: str) -> Stored:
         published, sharers = published_name(family, name)
         rows = [shapes[sharer][0] for sharer in sharers]
-        found = _take(stored, prefix + published, (sum(rows), *shapes[name][1:]))
+        found = _take(weights, prefix + published, (sum(rows), *shapes[name][1:]))
         start = sum(rows[: sharers.index(name)])
-        return found if len(rows) == 1 else Shared(found, start, shapes[name])
+        return found if len(rows) == 1 else found.rows(start, shapes[name])
 
-    words = take(WORD_TABLE)
-    tensors = {name: take(name) for name in tensor_shapes(architecture)}
+    tensors = {name: take(name) for name in own}
     modules, behind = dense.read(folder, sizes.hidden)
     architecture = replace(architecture, dense=modules)
-    head = None
-    if with_head:
-        head = _read_head(folder, sizes.hidden) or _head_among(stored, architecture)
-    return Encoder(architecture, Snapshot(tensors, words, behind), head)
+    head = _head(folder, weights, architecture) if with_head else None
+    return Encoder(architecture, Snapshot(tensors, take(WORD_TABLE), behind), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
@@ -131,13 +116,13 @@ def check(
 
 def weight_files(folder: Path, names: Collection[str]) -> list[str]:
     """Of all files, the one of the weights, or the parts that its index names."""
-    for name in WEIGHT_FILES:
+    for name in stored.FILES:
         if name in names:
             return [name]
         if (index := f"{name}.index.json") in names:
             return _parts(folder / index, names)
     raise PackageError(
-        f"{folder} has no weights that can be read, neither {' nor '.join(WEIGHT_FILES)}: save "
+        f"{folder} has no weights that can be read, neither {' nor '.join(stored.FILES)}: save "
         "the model with save_pretrained of transformers and name that folder"
     )
 
@@ -153,49 +138,35 @@ def _parts(index: Path, names: Collection[str]) -> list[str]:
     return found
 
 
-def _read_weights(folder: Path) -> dict[str, Stored]:
-    stored: dict[str, Stored] = {}
-    for name in weight_files(folder, os.listdir(folder)):
-        stored |= _read_file(folder / name)
-    return stored
-
-
-def _read_file(path: Path) -> dict[str, Stored]:
-    read = read_safetensors if path.suffix == ".safetensors" else torch_file.read
-    return read(path)
-
-
-def _prefix(folder: Path, stored: Mapping[str, Stored], words: str) -> str:
+def _prefix(folder: Path, weights: Mapping[str, Stored], words: str) -> str:
     """What stands before every name, as it does before `words`: nothing, `bert.`, `roberta.` …"""
-    found = [name.removesuffix(words) for name in stored if name.endswith(words)]
+    found = [name.removesuffix(words) for name in weights if name.endswith(words)]
     if len(found) != 1:
         raise PackageError(f"the weights in {folder} have {len(found)} tables {words}, not 1")
     return found[0]
 
 
-def _check_depth(stored: Mapping[str, Stored], prefix: str, architecture: Architecture) -> None:
+def _check_depth(weights: Mapping[str, Stored], prefix: str, architecture: Architecture) -> None:
     """More layers than config.json tells would give another model without a word."""
     before, _, _ = architecture.family.published["fo"].partition("#")
     pattern = re.compile(re.escape(prefix + before) + r"(\d+)\.")
-    numbers = [int(found[1]) for name in stored if (found := pattern.match(name))]
+    numbers = [int(found[1]) for name in weights if (found := pattern.match(name))]
     layers = architecture.sizes.layers
     if max(numbers, default=-1) >= layers:
         raise PackageError(f"the weights have {max(numbers) + 1} layers, config.json says {layers}")
 
 
 def _take(
-    stored: Mapping[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
+    weights: Mapping[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
 ) -> Stored:
     for new, old in OLD_NORM_NAMES.items():
-        if name not in stored and name.endswith(new):
+        if name not in weights and name.endswith(new):
             name = name.removesuffix(new) + old
-    if name not in stored:
+    if name not in weights:
         raise PackageError(f"{where} lack the tensor {name}")
-    found = stored[name]
-    # Tensors of safetensors, which can be of other numbers, have the name of their type.
-    kind = getattr(found, "dtype", None)
-    if isinstance(kind, str) and kind not in FLOATS:
-        raise PackageError(f"tensor {name} of {where} is stored as {kind}: {QUANTIZED}")
+    found = weights[name]
+    if found.dtype not in FLOATS:
+        raise PackageError(f"tensor {name} of {where} is stored as {found.dtype}: {QUANTIZED}")
     if tuple(found.shape) != shape:
         raise PackageError(
             f"tensor {name} of {where} has shape {list(found.shape)}, "
@@ -204,23 +175,20 @@ def _take(
     return found
 
 
-def _read_head(folder: Path, hidden: int) -> SparseHead | None:
-    path = folder / HEAD_FILE
-    if not path.is_file():
+def _head(
+    folder: Path, weights: Mapping[str, Stored], architecture: Architecture
+) -> SparseHead | None:
+    """That of its own file, or the one that a family keeps with its other weights; classifiers of
+    texts are none."""
+    name, before, where = architecture.family.head, "", f"the numbers in {HEAD_FILE}"
+    if (path := folder / HEAD_FILE).is_file():
+        weights, name = stored.read(path), "sparse_linear"
+    elif name and f"{name}.weight" in weights:
+        before, where = f"{name}.", "the weights"
+    else:
         return None
-    stored = torch_file.read(path)
-    weight = _take(stored, "weight", (1, hidden), f"the numbers in {HEAD_FILE}").read()[0]
-    bias = _take(stored, "bias", (1,), f"the numbers in {HEAD_FILE}").read()
-    return SparseHead(weight.tolist(), float(bias[0]), HEAD_METHOD)
-
-
-def _head_among(stored: dict[str, Stored], architecture: Architecture) -> SparseHead | None:
-    """The head that a family keeps with its other weights; classifiers of texts are none."""
-    name = architecture.family.head
-    if name is None or f"{name}.weight" not in stored:
-        return None
-    weight = _take(stored, f"{name}.weight", (1, architecture.sizes.hidden)).read()[0]
-    bias = _take(stored, f"{name}.bias", (1,)).read()
+    weight = _take(weights, f"{before}weight", (1, architecture.sizes.hidden), where).read()[0]
+    bias = _take(weights, f"{before}bias", (1,), where).read()
     return SparseHead(weight.tolist(), float(bias[0]), f"the model's own {name} layer")
 
 

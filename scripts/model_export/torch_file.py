@@ -19,18 +19,23 @@ import numpy as np
 
 from default_package.errors import PackageError
 
-from .stored import MappedTensor
-
 PICKLE_BYTES_MAX = 16 << 20
 """A table of 400 tensors takes 50 KB."""
-STORAGES: dict[str, np.dtype | None] = {
-    "DoubleStorage": np.dtype("<f8"),
-    "FloatStorage": np.dtype("<f4"),
-    "HalfStorage": np.dtype("<f2"),
-    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+FLOATS = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+"""Types of numbers, by the names that safetensors has for them."""
+STORAGES = {
+    "DoubleStorage": "F64",
+    "FloatStorage": "F32",
+    "HalfStorage": "F16",
+    "BFloat16Storage": "BF16",
     # Position ids and the like: known, and not needed.
-    **dict.fromkeys(["LongStorage", "IntStorage", "ShortStorage", "CharStorage", "ByteStorage"]),
-    "BoolStorage": None,
+    **dict.fromkeys(["LongStorage", "IntStorage", "ShortStorage", "CharStorage"], ""),
+    **dict.fromkeys(["ByteStorage", "BoolStorage"], ""),
 }
 OPCODES = """PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
 BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND
@@ -39,9 +44,9 @@ STACK_GLOBAL BINPERSID REDUCE BUILD"""
 
 
 class Storage(NamedTuple):
-    """Numbers of one member of the archive; `dtype` is None for integers."""
+    """Numbers of one member of the archive; whole numbers have no type."""
 
-    dtype: np.dtype | None
+    dtype: str
     key: str
 
 
@@ -50,6 +55,14 @@ class TensorEntry(NamedTuple):
 
     storage: Storage
     offset: int
+    shape: tuple[int, ...]
+
+
+class Place(NamedTuple):
+    """Where the numbers of a tensor are in the file, beginning with the byte `start`."""
+
+    dtype: str
+    start: int
     shape: tuple[int, ...]
 
 
@@ -141,7 +154,7 @@ class _TableUnpickler(pickle.Unpickler):
         return Storage(STORAGES[kind], str(key))
 
 
-def read(path: Path) -> dict[str, MappedTensor]:
+def read(path: Path) -> dict[str, Place]:
     """All float tensors by name; others are left out."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -150,7 +163,10 @@ def read(path: Path) -> dict[str, MappedTensor]:
             if members[root + "data.pkl"].file_size > PICKLE_BYTES_MAX:
                 raise Refused("its data.pkl is too large")
             entries = table(archive.read(root + "data.pkl"))
-            _check_byte_order(archive, members, root)
+            order = root + "byteorder"
+            # Files of PyTorch before 2.1 do not say; they are little endian.
+            if order in members and archive.read(order) != b"little":
+                raise Refused("its numbers are not little endian")
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise PackageError(
             f"{path} is not a zip file of torch.save: save it again with PyTorch 1.6 or later"
@@ -158,36 +174,30 @@ def read(path: Path) -> dict[str, MappedTensor]:
     except Refused as error:
         raise PackageError(f"{path} is refused: {error}") from error
     data = np.memmap(path, np.uint8, "r")
-    return {
-        name: _tensor(path, data, members.get(f"{root}data/{entry.storage.key}"), name, entry)
-        for name, entry in entries.items()
-        if entry.storage.dtype is not None
-    }
+    found = {}
+    for name, entry in entries.items():
+        member = members.get(f"{root}data/{entry.storage.key}")
+        if not entry.storage.dtype:
+            continue
+        if member is None or member.compress_type != zipfile.ZIP_STORED:
+            raise PackageError(f"{path} lacks the numbers of tensor {name}, or has them compressed")
+        start = _start(data, member, entry)
+        if start is None:
+            raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
+        found[name] = Place(entry.storage.dtype, start, entry.shape)
+    return found
 
 
-def _check_byte_order(
-    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], root: str
-) -> None:
-    """Files of PyTorch before 2.1 do not say; they are little endian."""
-    if root + "byteorder" in members and archive.read(root + "byteorder") != b"little":
-        raise Refused("its numbers are not little endian")
-
-
-def _tensor(
-    path: Path, data: np.ndarray, member: zipfile.ZipInfo | None, name: str, entry: TensorEntry
-) -> MappedTensor:
-    dtype = entry.storage.dtype
-    assert dtype is not None
-    if member is None or member.compress_type != zipfile.ZIP_STORED:
-        raise PackageError(f"{path} lacks the numbers of tensor {name}, or has them compressed")
+def _start(data: np.ndarray, member: zipfile.ZipInfo, entry: TensorEntry) -> int | None:
+    """The first byte of a tensor; None when not all of them are in the file."""
     # The local header repeats the name and may have an extra field of another length.
     header = data[member.header_offset : member.header_offset + 30].tobytes()
     if len(header) < 30:
-        raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
+        return None
     name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
     start = member.header_offset + 30 + name_bytes + extra_bytes
-    wanted = (entry.offset + int(np.prod(entry.shape, dtype=np.float64))) * dtype.itemsize
+    size = FLOATS[entry.storage.dtype].itemsize
+    wanted = (entry.offset + int(np.prod(entry.shape, dtype=np.float64))) * size
     if wanted > member.file_size or start + member.file_size > len(data):
-        raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
-    at = start + entry.offset * dtype.itemsize
-    return MappedTensor(path, dtype, at, entry.shape)
+        return None
+    return start + entry.offset * size

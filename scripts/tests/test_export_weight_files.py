@@ -11,7 +11,7 @@ from export_snapshots import Pickle
 
 from default_package.errors import PackageError
 from model_export import torch_file
-from model_export.stored import read_safetensors
+from model_export.stored import read
 
 VALUES = {
     "a.weight": np.arange(-6, 6, dtype=np.float32).reshape(3, 4) / 8,
@@ -20,18 +20,14 @@ VALUES = {
 }
 
 
-FILES = {
-    ".safetensors": (snapshots.write_safetensors, read_safetensors),
-    ".bin": (snapshots.write_torch, torch_file.read),
-}
+WRITERS = {".safetensors": snapshots.write_safetensors, ".bin": snapshots.write_torch}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.bin"])
 @pytest.mark.parametrize("kind", ["F64", "F32", "F16", "BF16"])
 def test_files_are_read_in_every_float_format(tmp_path: Path, name: str, kind: str) -> None:
     path = tmp_path / name
-    write, read = FILES[path.suffix]
-    write(path, VALUES, kind)
+    WRITERS[path.suffix](path, VALUES, kind)
     found = read(path)
     assert found.keys() == VALUES.keys()
     for name, value in VALUES.items():
@@ -46,8 +42,7 @@ def test_files_are_read_in_every_float_format(tmp_path: Path, name: str, kind: s
 @pytest.mark.parametrize("name", ["model.safetensors", "model.bin"])
 def test_a_file_cut_short_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    write, read = FILES[path.suffix]
-    write(path, VALUES)
+    WRITERS[path.suffix](path, VALUES)
     whole = path.read_bytes()
     for size in range(0, len(whole), 97):
         path.write_bytes(whole[:size])
@@ -67,11 +62,11 @@ def test_a_malicious_pickle_is_refused_and_never_runs(tmp_path: Path) -> None:
     for module, name in calls:
         snapshots.write_archive(path, one_call(module, name, f"touch {trace}"), {})
         with pytest.raises(PackageError, match=f"would call {module}.{name}"):
-            torch_file.read(path)
+            read(path)
     stacked = Pickle().text("os").text("system").raw(b"\x93.").data
     snapshots.write_archive(path, stacked, {})
     with pytest.raises(PackageError, match=r"would call os\.system"):
-        torch_file.read(path)
+        read(path)
     assert not trace.exists()
     assert "torch" not in sys.modules
 
@@ -103,7 +98,7 @@ def test_a_pickle_that_is_no_table_is_refused(tmp_path: Path, pickle: bytes, mes
     path = tmp_path / "model.bin"
     snapshots.write_archive(path, pickle, {})
     with pytest.raises(PackageError, match=message):
-        torch_file.read(path)
+        read(path)
 
 
 @pytest.mark.parametrize("by_attribute", [False, True])
@@ -116,7 +111,7 @@ def test_a_pickle_cannot_change_what_it_names(
     state = b"N}" + state + b"\x86" if by_attribute else b"}" + state
     snapshots.write_archive(path, Pickle().symbol(*symbol).raw(state + b"b.").data, {})
     with pytest.raises(PackageError, match="malformed"):
-        torch_file.read(path)
+        read(path)
 
 
 def test_attributes_of_a_table_take_the_place_of_no_method(tmp_path: Path) -> None:
@@ -124,7 +119,7 @@ def test_attributes_of_a_table_take_the_place_of_no_method(tmp_path: Path) -> No
     pickle = Pickle().table().text("t").tensor("0", (1,), "FloatStorage").raw(b"u}")
     data = pickle.text("items").number(1).raw(b"s").text("get").number(1).raw(b"sb.").data
     snapshots.write_archive(path, data, {"0": bytes(4)})
-    assert torch_file.read(path).keys() == {"t"}
+    assert read(path).keys() == {"t"}
 
 
 def tensor_pickle(**changes: object) -> bytes:
@@ -137,7 +132,7 @@ def test_a_tensor_may_be_a_part_of_its_storage(tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     storage = np.arange(8, dtype="<f4")
     snapshots.write_archive(path, tensor_pickle(offset=2), {"0": storage.tobytes()})
-    np.testing.assert_array_equal(torch_file.read(path)["t"].read(), storage[2:].reshape(2, 3))
+    np.testing.assert_array_equal(read(path)["t"].read(), storage[2:].reshape(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -156,22 +151,22 @@ def test_a_tensor_that_its_storage_cannot_hold_is_refused(
     path = tmp_path / "model.bin"
     snapshots.write_archive(path, pickle, members)
     with pytest.raises(PackageError, match=message):
-        torch_file.read(path)
+        read(path)
 
 
 def test_archives_of_another_kind_are_refused(tmp_path: Path) -> None:
     path, members = tmp_path / "model.bin", {"0": bytes(24)}
     snapshots.write_archive(path, tensor_pickle(), members, byte_order=b"big")
     with pytest.raises(PackageError, match="not little endian"):
-        torch_file.read(path)
+        read(path)
     snapshots.write_archive(path, tensor_pickle(), members, compression=zipfile.ZIP_DEFLATED)
     with pytest.raises(PackageError, match="or has them compressed"):
-        torch_file.read(path)
+        read(path)
     for data in (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", b"", b"PK\x03\x04"):
         path.write_bytes(data)
         with pytest.raises(PackageError, match="not a zip file of torch.save"):
-            torch_file.read(path)
+            read(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other", b"")
     with pytest.raises(PackageError, match="not a zip file of torch.save"):
-        torch_file.read(path)
+        read(path)
