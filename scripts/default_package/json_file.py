@@ -18,3 +18,17 @@ def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
     if not isinstance(content, dict):
         raise PackageError(f"{path} is not a JSON object")
     return content
+
+
+class JsonFile(dict[str, Any]):
+    """What a file of a model says, which is nothing where the file may be missing."""
+
+    def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
+        super().__init__({} if may_be_missing and not path.exists() else read_json(path))
+        self.path = path
+
+    def demand(self, holds: bool, key: str, wanted: str, *value: object) -> None:
+        """Refuses the file with the key, its value, or the one that is given, and what to do."""
+        if not holds:
+            [found] = value or [self.get(key)]
+            raise PackageError(f"{self.path} has {key} {found!r}: {wanted}")

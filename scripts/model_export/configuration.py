@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from default_package.encoder import Attention, Rotary
-from default_package.errors import PackageError
-from default_package.json_file import read_json
+from default_package.json_file import JsonFile
 from default_package.weights import Config
 from families import FAMILIES
 from families.family import FULL, LOCAL, Family
@@ -44,7 +43,8 @@ class Configuration:
     """One file; every key that is asked for counts as understood."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._stored = path, read_json(path)
+        self._stored = JsonFile(path)
+        self._demand = self._stored.demand
         self.family = self._family()
 
     def sizes(self) -> Config:
@@ -163,9 +163,3 @@ class Configuration:
     def _first(self, keys: tuple[str, ...]) -> str:
         """The first key that is there, or else the one that most models have."""
         return next((key for key in keys if key in self._stored), keys[0])
-
-    def _demand(self, holds: bool, key: str, wanted: str, *value: object) -> None:
-        """The value is that of the key, unless it comes from elsewhere."""
-        if not holds:
-            [found] = value or [self._stored.get(key)]
-            raise PackageError(f"{self._path} has {key} {found!r}: {wanted}")

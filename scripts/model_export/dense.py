@@ -7,7 +7,7 @@ import numpy as np
 
 from default_package.encoder import Dense
 from default_package.errors import PackageError
-from default_package.json_file import read_json
+from default_package.json_file import JsonFile
 
 from . import stored
 
@@ -50,17 +50,11 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, np.ndar
 
 def _read(module: Path) -> tuple[np.ndarray, np.ndarray, bool]:
     """f64 weight `[out, in]` and bias `[out]`, and whether a tanh is behind them."""
-    path = module / "config.json"
-    about = read_json(path)
+    about = JsonFile(module / "config.json")
     for key in ("module_input_name", "module_output_name"):
-        if about.get(key, ONE) != ONE:
-            raise PackageError(f"{path} has {key} {about[key]!r}: only {ONE!r} can be exported")
-    activation = about.get("activation_function")
-    if activation not in ACTIVATIONS:
-        raise PackageError(
-            f"{path} has activation_function {activation!r}: only {' or '.join(ACTIVATIONS)} can "
-            "be exported"
-        )
+        about.demand(about.get(key, ONE) == ONE, key, f"only {ONE!r} can be exported")
+    activation, key = about.get("activation_function"), "activation_function"
+    about.demand(activation in ACTIVATIONS, key, f"only {' or '.join(ACTIVATIONS)} can be exported")
     file = next((file for name in stored.FILES if (file := module / name).is_file()), None)
     if file is None:
         raise PackageError(f"{module / stored.FILES[0]} is missing, the weights of this module")

@@ -8,11 +8,10 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from default_package.choices import Pooling
 from default_package.errors import PackageError
-from default_package.json_file import read_json
+from default_package.json_file import JsonFile, read_json
 
 POOLINGS = {
     "cls": Pooling.CLS,
@@ -70,9 +69,9 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     return Sentence(pooling, tokens_max, prompts, default, sources)
 
 
-def _known(path: Path, keys: set[str]) -> dict[str, Any]:
-    """The file; a key that nobody understands may change what the vectors are."""
-    stored = read_json(path)
+def _known(path: Path, keys: set[str]) -> JsonFile:
+    """The file, if it is there; a key that nobody understands may change what the vectors are."""
+    stored = JsonFile(path, may_be_missing=True)
     for key in stored:
         if key not in keys and not key.startswith(f"{MODE}_"):
             raise PackageError(
@@ -92,19 +91,18 @@ def _modules(folder: Path) -> tuple[Path, bool]:
         kinds = [kind.split(".")[-1] for kind, _ in entries]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PackageError(f"{path} is not a list of modules") from error
-    for kind, _ in entries:
-        if not kind.startswith("sentence_transformers."):
-            raise PackageError(
-                f"{path} has the type {kind!r}, code of the model's own, which is never run: "
-                "name another model"
-            )
-    if not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
-        raise PackageError(
-            f"{path} has the modules {', '.join(kinds)}: only Transformer, Pooling, Dense and "
-            "Normalize, in this order, can be served"
-        )
-    if entries[0][1]:
-        raise PackageError(f"{path} has its Transformer in {entries[0][1]!r}: only '' is read")
+    foreign = [kind for kind, _ in entries if not kind.startswith("sentence_transformers.")]
+    why = ""
+    if foreign:
+        own = "code of the model's own, which is never run: name another model"
+        why = f"the type {foreign[0]!r}, {own}"
+    elif not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
+        order = "only Transformer, Pooling, Dense and Normalize, in this order, can be served"
+        why = f"the modules {', '.join(kinds)}: {order}"
+    elif entries[0][1]:
+        why = f"its Transformer in {entries[0][1]!r}: only '' is read"
+    if why:
+        raise PackageError(f"{path} has {why}")
     return folder / entries[1][1] / "config.json", kinds[-1] == "Normalize"
 
 
@@ -120,42 +118,37 @@ def _pooling(path: Path) -> tuple[Pooling, str]:
     modes = stored.get(MODE) or [key.removeprefix(f"{MODE}_") for key in old] or "mean"
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise PackageError(
-            f"{path} has {MODE} {', '.join(map(str, modes))}: only cls, mean or lasttoken can be "
-            "exported"
-        )
-    if stored.get("include_prompt", True) is not True:
-        raise PackageError(
-            f"{path} has include_prompt {stored['include_prompt']!r}: prompts count in the vector "
-            "here, so name another model"
-        )
+        named = ", ".join(map(str, modes))
+        only = "only cls, mean or lasttoken can be exported"
+        raise PackageError(f"{path} has {MODE} {named}: {only}")
+    always = "prompts count in the vector here, so name another model"
+    stored.demand(stored.get("include_prompt", True) is True, "include_prompt", always)
     return POOLINGS[modes[0]], MODE if stored.get(MODE) or not old else old[0]
 
 
 def _tokens_max(folder: Path) -> tuple[int | None, str]:
     """And what says so; the tokenizer's file is asked when the module's does not say."""
-    names = [f"sentence_{name}_config.json" for name in ENCODERS]
-    path = next((folder / name for name in names if (folder / name).exists()), None)
-    stored = _known(path, TRANSFORMER_KEYS) if path else {}
+    paths = [folder / f"sentence_{name}_config.json" for name in ENCODERS]
+    stored = _known(next((p for p in paths if p.exists()), paths[0]), TRANSFORMER_KEYS)
     lowers = stored.get("do_lower_case") is True and _lowers_anyway(folder)
     for key, plain in PLAIN.items():
-        if stored.get(key, plain) != plain and not (key == "do_lower_case" and lowers):
-            raise PackageError(f"{path} has {key} {stored[key]!r}: only {plain!r} can be served")
+        is_plain = stored.get(key, plain) == plain or (key == "do_lower_case" and lowers)
+        stored.demand(is_plain, key, f"only {plain!r} can be served")
     for key in ("model_args", "model_kwargs"):
         if others := sorted(set(stored.get(key) or {}) - HARMLESS_ARGUMENTS):
-            raise PackageError(f"{path} has {others[0]!r} in {key}: it cannot be served")
+            raise PackageError(f"{stored.path} has {others[0]!r} in {key}: it cannot be served")
     key = "max_seq_length"
     if stored.get(key) is None:
-        path, key = folder / "tokenizer_config.json", "model_max_length"
-        stored = read_json(path) if path.exists() else {}
+        key = "model_max_length"
+        stored = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
     found = stored.get(key)
     if found is None:
         return None, NETWORK
-    if not isinstance(found, int | float) or isinstance(found, bool) or found < TOKENS_MIN:
-        raise PackageError(f"{path} has {key} {found!r}: a number from {TOKENS_MIN} is needed")
-    assert path is not None
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    wanted = f"a number from {TOKENS_MIN} is needed"
+    stored.demand(is_number and found >= TOKENS_MIN, key, wanted)
     # A tokenizer without a limit says 10^30.
-    return (int(found), f"{path.name}, {key}") if found < 1 << 24 else (None, NETWORK)
+    return (int(found), f"{stored.path.name}, {key}") if found < 1 << 24 else (None, NETWORK)
 
 
 def _lowers_anyway(folder: Path) -> bool:
@@ -167,30 +160,26 @@ def _lowers_anyway(folder: Path) -> bool:
 
 def _prompts(folder: Path, normalizes: bool) -> tuple[dict[str, str], str | None, str]:
     """Those of queries and passages by the server's names, the default one, and what says so."""
-    path = folder / "config_sentence_transformers.json"
-    stored = _known(path, MODEL_KEYS) if path.exists() else {}
-    if stored.get("model_type", "SentenceTransformer") != "SentenceTransformer":
-        raise PackageError(
-            f"{path} has model_type {stored['model_type']!r}: only SentenceTransformer, a model "
-            "of one dense vector a text, can be served"
-        )
+    stored = _known(folder / "config_sentence_transformers.json", MODEL_KEYS)
+    only, key = "SentenceTransformer", "model_type"
+    wanted = f"only {only}, a model of one dense vector a text, can be served"
+    stored.demand(stored.get(key, only) == only, key, wanted)
     measure = stored.get("similarity_fn_name") or "cosine"
     if measure != "cosine" and not normalizes:
         raise PackageError(
-            f"{path} has similarity_fn_name {measure!r} and modules.json no Normalize: the server "
-            "gives every vector the length 1, so name a model for the cosine"
+            f"{stored.path} has similarity_fn_name {measure!r} and modules.json no Normalize: the "
+            "server gives every vector the length 1, so name a model for the cosine"
         )
     published = {name: text or "" for name, text in (stored.get("prompts") or {}).items()}
     passage = next((name for name in PASSAGES if name in published), "passage")
     ours = {"query": "query", passage: "passage"}
     prompts = {ours[name]: text for name, text in published.items() if name in ours}
-    source = path.name if prompts else "no file has one, so that input_type changes nothing"
+    source = "no file has one, so that input_type changes nothing"
+    source = stored.path.name if prompts else source
     if others := sorted(published.keys() - ours.keys()):
         source += f"; clients put these in front themselves: {', '.join(others)}"
-    default = stored.get("default_prompt_name")
-    if default is not None and default not in ours.keys() & published.keys():
-        raise PackageError(
-            f"{path} has default_prompt_name {default!r}: only a prompt for queries or passages "
-            f"({', '.join(['query', *PASSAGES])}) can be the default"
-        )
+    default, known = stored.get("default_prompt_name"), ", ".join(["query", *PASSAGES])
+    wanted = f"only a prompt for queries or passages ({known}) can be the default"
+    is_known = default is None or default in ours.keys() & published.keys()
+    stored.demand(is_known, "default_prompt_name", wanted)
     return prompts, ours.get(default), source
