@@ -6,13 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import openvino
 
 from default_package import rows, texts
 from model_export import half_package
-from model_export.fp8 import product_inputs
 
 from .score import Package
+
+
+def product_inputs(model: onnx.ModelProto) -> dict[str, str]:
+    """Weight -> what it is multiplied with, of all products of layers with weights."""
+    stored = {initializer.name for initializer in model.graph.initializer}
+    return {
+        node.input[1]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "MatMul"
+        and node.output[0].startswith("layer")
+        and node.input[1] in stored
+    }
 
 
 def sequences(package: Package) -> list[list[int]]:

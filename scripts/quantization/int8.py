@@ -19,7 +19,6 @@ from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder, WeightStore
 from default_package.weights import Config
 from model_export import half_package
-from model_export.fp8 import product_inputs
 
 from . import calibration
 
@@ -98,7 +97,7 @@ def _short(value: float) -> float:
 def write(source: Path, target: Path, ranges: dict[str, Range]) -> None:
     """`source`, an f32 graph of these scripts, as `target`, which reads its file of numbers too."""
     model = half_package.load(source, numbers=False)
-    read_by = product_inputs(model)
+    read_by = calibration.product_inputs(model)
     if absent := set(read_by.values()) - ranges.keys():
         raise PackageError(f"calibration did not see {', '.join(sorted(absent))}")
     weights = {

@@ -15,8 +15,9 @@ from default_package.encoder import Encoder, TensorSource
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from model_export import half_package, random_encoder
-from model_export.fp8 import Calibrated, EightBuilder, product_inputs
 from model_export.half import BUILDERS
+from quantization.calibration import product_inputs
+from quantization.fp8 import Calibrated, EightBuilder
 
 Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
 SHAPES = [(f, p) for f in (BERT, XLM_ROBERTA) for p in (Pooling.CLS, Pooling.MEAN)]

@@ -13,7 +13,7 @@ from default_package.errors import PackageError
 from default_package.reference import cosine
 from default_package.runtime import Runtime
 from model_export import half_package
-from model_export.fp8 import LARGEST, SCALE_MIN, EightBuilder, compensated
+from quantization.fp8 import LARGEST, SCALE_MIN, EightBuilder, compensated
 
 
 def test_layers_multiply_8_bits_with_weights_and_nothing_else_does(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from default_package.graph import IR_VERSION, OPSET
 from families import BERT, FAMILIES, XLM_ROBERTA
 from fixtures import FAMILIES as FOLDERS
 from model_export import half_package
-from model_export.fp8 import product_inputs
 from quantization import int8
+from quantization.calibration import product_inputs
 
 FACTS = json.loads(Path(__file__).with_name("tensorrt_operators.json").read_text("utf-8"))
 NAMES = {
