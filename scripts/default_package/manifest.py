@@ -1,12 +1,14 @@
 """Writes a package, with manifest.json: what the server must know of it before it loads it."""
 
 import json
+import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import graph
+from . import command, graph
 from .choices import FORMAT_VERSION
 from .command import say
 from .description import Description
@@ -68,6 +70,33 @@ def write(plan: Plan, folder: Path, make: type[GraphBuilder] = GraphBuilder) -> 
     reference = ReferenceEncoder(plan.encoder)
     save(_content(plan, reference, folder), folder / NAME)
     return reference
+
+
+def add_graph(
+    place: Path,
+    prefix: str,
+    write: Callable[[Path], None],
+    finish: Callable[[Path, dict[str, Any]], dict[str, Any]],
+) -> None:
+    """The package at `place` is replaced by one that has a further graph.
+
+    `write` puts the graph's files, whose names begin with `prefix`, into a folder. `finish` checks
+    the package there and returns its manifest. Until both are done the old one stays as it is.
+    """
+    content = read(place)
+    with command.working_folder(place) as work:
+        twin = work / "package"
+        twin.mkdir()
+        # Before the links: the onnx library refuses to read numbers from a file with two names.
+        write(twin)
+        known = {name: one for name, one in content["files"].items() if not name.startswith(prefix)}
+        added = {path.name: entry(path) for path in twin.iterdir()}
+        for path in place.iterdir():
+            if path.name != NAME and not path.name.startswith(prefix):
+                os.link(path, twin / path.name)
+        files = {"files": dict(sorted((known | added).items()))}
+        save(finish(twin, content | files), twin / NAME)
+        command.put_in_place(twin, place, work)
 
 
 def _content(plan: Plan, reference: ReferenceEncoder, folder: Path) -> dict[str, Any]:

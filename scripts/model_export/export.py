@@ -94,7 +94,8 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
             say("not verified")
         else:
             checks.run_all(folder, precision, expected)
-            largest.add(folder, plan.vocabulary)
+            content = largest.added(folder, manifest.read(folder), plan.vocabulary)
+            manifest.save(content, folder / manifest.NAME)
         command.put_in_place(folder, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")

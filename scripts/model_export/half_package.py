@@ -5,17 +5,17 @@ types as they are written. The nodes of model.onnx are replayed through the buil
 precision, so that all files are one network.
 """
 
-import os
 import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from default_package import checks, command, manifest, vocabulary
+from default_package import checks, manifest, vocabulary
 from default_package import graph as parts
 from default_package.choices import Precision
 from default_package.errors import PackageError
@@ -43,28 +43,17 @@ def graph_name(precision: Precision) -> str:
 
 
 def add(package: Path, precision: Precision) -> None:
-    """The command: the package at `package` is replaced by one that has the graph too.
-
-    Until the new one is whole and checked the old one stays as it is.
-    """
-    content = manifest.read(package)
+    """The command: the package at `package` is replaced by one that has the graph too."""
     name = graph_name(precision)
-    with command.working_folder(package) as work:
-        twin = work / "package"
-        twin.mkdir()
-        # Before the links: the onnx library refuses to read numbers from a file with two names.
-        write(package / SINGLE_NAME, twin / name, precision)
-        for path in package.iterdir():
-            if path.name != manifest.NAME and not path.name.startswith(name):
-                os.link(path, twin / path.name)
-        known = {k: v for k, v in content["files"].items() if not k.startswith(name)}
-        added = {path.name: manifest.entry(path) for path in twin.glob(f"{name}*")}
-        content["files"] = dict(sorted((known | added).items()))
-        runtime = Runtime(twin / name, "f32")
-        checks.check_canary(runtime, content, checks.LIMITS[precision])
-        manifest.save(content, twin / manifest.NAME)
-        largest.add(twin, vocabulary.read(twin / "tokenizer.json", content["pad_token_id"]))
-        command.put_in_place(twin, package, work)
+
+    def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
+        checks.check_canary(Runtime(twin / name, "f32"), content, checks.LIMITS[precision])
+        words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
+        return largest.added(twin, content, words)
+
+    manifest.add_graph(
+        package, name, lambda twin: write(package / SINGLE_NAME, twin / name, precision), finish
+    )
 
 
 def write(source: Path, target: Path, precision: Precision) -> None:

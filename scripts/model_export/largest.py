@@ -8,7 +8,7 @@ import numpy as np
 import openvino
 from openvino import opset13
 
-from default_package import manifest, rows, texts
+from default_package import rows, texts
 from default_package.command import say
 from default_package.vocabulary import Vocabulary
 
@@ -29,17 +29,16 @@ KINDS = {
 A score is counted as it is before the softmax, between all tokens of a row."""
 
 
-def add(folder: Path, words: Vocabulary) -> None:
-    """Writes them into the package's manifest, unless they are there, and says what they say."""
-    content = manifest.read(folder)
+def added(folder: Path, content: dict[str, Any], words: Vocabulary) -> dict[str, Any]:
+    """The manifest of the package in `folder` with them, and a word on what they say."""
     if KEY not in content:
         sequences = corpus(words, content["max_input_tokens"])
         batches = list(rows.batches(sequences, words.pad, content["pooling"]))
         found = measure(folder / "model.onnx", batches)
-        content[KEY] = {"texts": len(sequences)} | found
-        manifest.save(content, folder / manifest.NAME)
+        content = content | {KEY: {"texts": len(sequences)} | found}
     for line in told(content[KEY]):
         say(line)
+    return content
 
 
 def corpus(words: Vocabulary, tokens_max: int) -> list[list[int]]:
