@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from default_package import command, manifest
+from default_package import manifest
 from default_package.checks import Limits, check_canary, demand
 from default_package.command import say
 from default_package.errors import PackageError
@@ -34,21 +33,14 @@ def run(options: argparse.Namespace) -> None:
             f"what the repository keeps is not of the graph in {options.package}: calibrate and "
             f"measure that with scripts/quantize_package.py --package {options.package} (minutes)"
         )
-    with command.working_folder(place) as work:
-        twin = work / "package"
-        twin.mkdir()
-        # Before the links: the onnx library refuses to read numbers from a file with two names.
-        if known:
-            inputs = known.ranges
-        else:
-            say("calibrating (a minute)")
-            inputs = rounding.calibrate(place / "model.onnx", calibration.sequences(package))
-        rounding.write(place / "model.onnx", twin / rounding.GRAPH, inputs)
-        for path in place.iterdir():
-            if path.name != manifest.NAME and not path.name.startswith(rounding.PREFIX):
-                os.link(path, twin / path.name)
-        runtime = Runtime(twin / rounding.GRAPH, "f32")
-        tolerances = rounding.TOLERANCES
+    if known:
+        inputs = known.ranges
+    else:
+        say("calibrating (a minute)")
+        inputs = rounding.calibrate(place / "model.onnx", calibration.sequences(package))
+
+    def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
+        runtime, tolerances = Runtime(twin / rounding.GRAPH, "f32"), rounding.TOLERANCES
         limits = Limits(tolerances["dense_cosine_min"], tolerances["sparse_max_abs"])
         check_canary(runtime, content, limits)
         if known:
@@ -56,13 +48,20 @@ def run(options: argparse.Namespace) -> None:
         else:
             exact = GraphEmbedder(package, Runtime(place / "model.onnx", "f32"))
             scores = measure(exact, GraphEmbedder(package, runtime), options)
-        content = described(content, twin, rounding, scores)
+        about = {"file": rounding.GRAPH, "method": rounding.METHOD, "tolerances": tolerances}
+        found = content | {rounding.FIELD: about | {"retrieval": scores}}
         if known:
-            kept.check(known, content)
-        manifest.save(content, twin / manifest.NAME)
-        command.put_in_place(twin, place, work)
+            kept.check(known, found)
+        return found
+
+    manifest.add_graph(
+        place,
+        rounding.PREFIX,
+        lambda twin: rounding.write(place / "model.onnx", twin / rounding.GRAPH, inputs),
+        finish,
+    )
     if options.keep:
-        kept.save(kept.of(content, inputs))
+        kept.save(kept.of(manifest.read(place), inputs))
     say(f"done: duovec serve --package {options.package} --precision {options.precision}")
 
 
@@ -93,15 +92,3 @@ def collections(cache: Path) -> dict[str, Collection]:
         "installation guide": guide.make(guide.INSTALLATION, cache),
         "held-out manual pages": manuals.assemble(manuals.read(cache)),
     }
-
-
-def described(
-    content: dict[str, Any], folder: Path, rounding: ModuleType, scores: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The manifest with the graph in 8 bits."""
-    known = {n: e for n, e in content["files"].items() if not n.startswith(rounding.PREFIX)}
-    names = [path.name for path in folder.iterdir() if path.name.startswith(rounding.PREFIX)]
-    files = known | {name: manifest.entry(folder / name) for name in names}
-    about = {"file": rounding.GRAPH, "method": rounding.METHOD, "tolerances": rounding.TOLERANCES}
-    rounded = about | {"retrieval": scores}
-    return content | {"files": dict(sorted(files.items())), rounding.FIELD: rounded}
