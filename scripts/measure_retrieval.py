@@ -3,8 +3,8 @@
 
     scripts/measure_retrieval.py --duovec target/release/duovec
 
-Questions weighed without a run, dense vectors in fewer bytes, first hits that are ranked again. The
-command embeds texts of Debian's packages into the cache folder, which takes a core half an hour.
+Dense vectors in fewer bytes, and first hits that are ranked again. The command embeds texts of
+Debian's packages into the cache folder, which takes a core half an hour.
 """
 
 import argparse

@@ -40,8 +40,6 @@ class Texts:
         others = manuals.assemble(pages, held_out=False).passages
         texts = [one.text for one in passages.spread(others, OTHER_TEXTS)]
         self.others = self.embed(texts, "passage")
-        beginnings = [guide.SENTENCE_END.split(text)[0] for text in texts]
-        self.beginnings = self.embed(beginnings, "query")
 
     def embed(self, texts: list[str], kind: str) -> list[Text]:
         """As in `Embedder`."""

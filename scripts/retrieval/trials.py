@@ -2,15 +2,15 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 
 import numpy as np
 
 from default_package.manifest import RANGES
-from quantization.score import Embedded, Part, query_ndcg, sparse_scores
+from quantization.score import Part, query_ndcg, sparse_scores
 
-from .texts import Text, Texts
+from .texts import Texts
 
 DEPTH = 100  # hits of an index that are ranked again
 Ranker = Callable[[Part], np.ndarray]  # scores `[asked, pool]`
@@ -20,30 +20,11 @@ Rows = Iterator[tuple[str, list[Ranker]]]  # a name, and the rankers of its figu
 def run(options: argparse.Namespace) -> None:
     """Prints the tables."""
     texts = Texts(options)
-    for table in (lexical, types, scores):
+    for table in (types, scores):
         print(f"\n| {table.__doc__} |", " | ".join(texts.parts), "|\n|---|---|---|---|")
         for name, rankers in table(texts):
             cells = [" / ".join(_ndcg(r, parts) for r in rankers) for parts in texts.parts.values()]
             print(f"| {name} |", " | ".join(cells), "|", flush=True)
-
-
-def lexical(texts: Texts) -> Rows:
-    """what a token of a question weighs"""
-    stored = json.loads((texts.package.root / "tokenizer.json").read_text(encoding="utf-8"))
-    surprisal = np.asarray([-score for _, score in stored["model"]["vocab"]])
-    one, size = np.ones_like(surprisal), len(surprisal)
-    asked, answered = _weights(texts.beginnings, size), _weights(texts.others, size)
-    line, idf = _fitted(asked, one, surprisal), _idf(texts.others, size)
-    # A token that no text has gets what the line of the others says.
-    mean = (answered[1] + _fitted(answered, one, surprisal)) / (answered[0] + 1)
-    tables = {"one": one, "its surprisal": surprisal, "a line of its surprisal": line}
-    tables |= {"its idf in other texts": idf, "its mean weight in other texts": mean}
-    tables |= {"idf · mean weight": idf * mean, "all": _fitted(asked, one, surprisal, idf, mean)}
-    yield from (("what the sparse head says", [_sparse]), ("BM25", [_bm25]))
-    yield from ((name, [partial(_looked_up, table)]) for name, table in tables.items())
-    yield "its idf in the index", [lambda part: _looked_up(_idf(part.pool, size), part)]
-    yield "line · idf in the index", [lambda part: _looked_up(line * _idf(part.pool, size), part)]
-    yield "head · idf in the index", [lambda part: _looked_up(_idf(part.pool, size), part, True)]
 
 
 def types(texts: Texts) -> Rows:
@@ -104,13 +85,6 @@ def _bm25(part: Part) -> np.ndarray:
     return np.stack([index.get_scores(list(map(str, text.tokens))) for text in part.asked])
 
 
-def _looked_up(table: np.ndarray, part: Part, head: bool = False) -> np.ndarray:
-    heads = [text.sparse if head else dict.fromkeys(text.tokens, 1.0) for text in part.asked]
-    weights = ({i: weight * table[i] for i, weight in one.items()} for one in heads)
-    asked = [Embedded(text.dense, one) for text, one in zip(part.asked, weights, strict=True)]
-    return _sparse(Part(asked, part.pool, part.relevant))
-
-
 def _again(index: Ranker, by: Ranker, part: Part) -> np.ndarray:
     found, order = by(part).copy(), np.argsort(-index(part), axis=1, kind="stable")
     np.put_along_axis(found, order[:, DEPTH:], -np.inf, axis=1)
@@ -124,28 +98,3 @@ def _fused(offset: int, share: float, part: Part) -> np.ndarray:
     hits = [(found > 0) & (rank <= DEPTH) for found, rank in zip(both, ranks, strict=True)]
     dense, sparse = (hit / (offset + rank) for hit, rank in zip(hits, ranks, strict=True))
     return dense + share * sparse
-
-
-def _weights(texts: Sequence[Text], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each token id: how many texts have it, and the sum of its weights before the norm."""
-    counts, sums = np.zeros(size), np.zeros(size)
-    for text in texts:
-        norm = float(np.linalg.norm(list(text.sparse.values())))
-        for token in set(text.tokens):
-            counts[token] += 1
-            sums[token] += text.sparse.get(token, 0.0) * norm
-    return counts, sums
-
-
-def _idf(texts: Sequence[Text], size: int) -> np.ndarray:
-    counts, _ = _weights(texts, size)
-    return np.log(1 + (len(texts) - counts + 0.5) / (counts + 0.5))
-
-
-def _fitted(found: tuple[np.ndarray, np.ndarray], *features: np.ndarray) -> np.ndarray:
-    """Mean weights as a sum of features, never below zero."""
-    (counts, sums), matrix = found, np.stack(features, axis=1)
-    seen, root = counts > 0, np.sqrt(counts[counts > 0])
-    factors = np.linalg.lstsq(matrix[seen] * root[:, None], sums[seen] / root)[0]
-    print("factors", factors.round(4).tolist())
-    return np.maximum(matrix @ factors, 0.0)

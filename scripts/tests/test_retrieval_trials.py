@@ -36,29 +36,6 @@ def test_ranks_are_fused_and_a_lexical_score_of_zero_is_no_hit() -> None:
     assert found == pytest.approx(np.asarray([expected]))
 
 
-def test_a_table_weighs_each_distinct_token_once() -> None:
-    table = np.zeros(9)
-    table[[5, 7]] = 3.0, 2.0
-    assert trials._looked_up(table, part()).tolist() == [[6.0, 0.0, 9.0]]
-    assert trials._looked_up(table, part(), head=True).tolist() == [[3.0, 0.0, 1.5]]
-
-
 def test_vectors_are_compared_as_they_are_kept() -> None:
     found = trials._dense(part(), ask=lambda x: x * 2, keep=np.sign)
     assert found.tolist() == [[2.0, 2.0, 2.0]]
-
-
-def test_weights_are_counted_by_text_and_freed_of_their_norm() -> None:
-    texts = [text(tokens=(5, 5, 7), _5=3.0, _7=4.0), text(tokens=(7, 8), _7=0.5)]
-    counts, sums = trials._weights(texts, 9)
-    assert counts[[5, 7, 8]].tolist() == [1, 2, 1]
-    assert sums[[5, 7, 8]].tolist() == [15.0, 20.25, 0.0]
-    idf = trials._idf(texts, 9)
-    assert idf[[5, 7]] == pytest.approx(np.log([1 + 1.5 / 1.5, 1 + 0.5 / 2.5]))
-
-
-def test_weights_that_texts_lack_come_from_a_line_that_is_never_below_zero() -> None:
-    constant, rarity = np.ones(4), np.asarray([1.0, 2.0, 3.0, 4.0])
-    counts, means = np.asarray([0.0, 1.0, 5.0, 2.0]), np.asarray([9.0, 1.0, 3.0, 5.0])
-    found = trials._fitted((counts, means * counts), constant, rarity)
-    assert found == pytest.approx([0.0, 1.0, 3.0, 5.0])
