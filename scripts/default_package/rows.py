@@ -3,9 +3,9 @@
 A batch is `[rows, length]`. A text gives one dense vector, so it has one span.
 """
 
-from collections import deque
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,13 +55,6 @@ class Batch:
         }
 
 
-@dataclass
-class _Row:
-    length: int
-    texts: list[int] = field(default_factory=list)
-    used: int = 0
-
-
 def span_count(length: int) -> int:
     """Spans of a row."""
     return max(1, length // SPAN_TOKENS)
@@ -69,9 +62,9 @@ def span_count(length: int) -> int:
 
 def batches(sequences: Sequence[Sequence[int]], pad: int, pooling: str) -> Iterator[Batch]:
     """All sequences of token ids, each in one batch."""
-    by_length: dict[int, list[list[int]]] = {}
-    for row in _pack([len(sequence) for sequence in sequences]):
-        by_length.setdefault(row.length, []).append(row.texts)
+    by_length: dict[int, list[list[int]]] = defaultdict(list)
+    for length, texts in _pack([len(sequence) for sequence in sequences]):
+        by_length[length].append(texts)
     for length, rows in sorted(by_length.items()):
         step = max(1, BATCH_TOKENS // length)
         for start in range(0, len(rows), step):
@@ -121,20 +114,19 @@ def room(count: int) -> int:
     return max(count, SPAN_TOKENS)
 
 
-def _pack(counts: list[int]) -> list[_Row]:
-    """First-fit in order, over the rows that were opened last."""
-    rows: list[_Row] = []
-    last: deque[_Row] = deque(maxlen=OPEN_ROWS)
-    for text, count in enumerate(counts):
-        taken = room(count)
-        row = next((row for row in last if row.used + taken <= row.length), None)
-        if row is None:
+def _pack(counts: list[int]) -> list[tuple[int, list[int]]]:
+    """Length and texts of each row: first-fit in order, over the rows that were opened last."""
+    rows: list[tuple[int, list[int]]] = []
+    left: list[int] = []
+    for text, taken in enumerate(map(room, counts)):
+        last = range(max(0, len(rows) - OPEN_ROWS), len(rows))
+        row = next((row for row in last if left[row] >= taken), len(rows))
+        if row == len(rows):
             length = LENGTH
             while length < taken:
                 length *= 2
-            row = _Row(length)
-            rows.append(row)
-            last.append(row)
-        row.texts.append(text)
-        row.used += taken
+            rows.append((length, []))
+            left.append(length)
+        rows[row][1].append(text)
+        left[row] -= taken
     return rows
