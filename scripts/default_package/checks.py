@@ -173,28 +173,16 @@ def crowded(texts: list[list[int]], shape: Shape, choose: random.Random) -> rows
     return rows.batch(texts, [*filled, []], length, shape.pad, shape.pooling)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What the reference said, computed before the package is loaded: both are large."""
-
-    sequences: list[list[int]]
-    vectors: list[Vectors]
-
-
-def expect(plan: manifest.Plan, reference: ReferenceEncoder) -> Expected:
-    """The reference's answers for TEXTS."""
+def run_all(folder: Path, plan: manifest.Plan, precision: Precision) -> None:
+    """All checks of the package in `folder`, which was written of `plan`."""
     tokens_max = plan.encoder.architecture.max_input_tokens
     sequences = [plan.vocabulary.encode_within(text, tokens_max)[1] for text in TEXTS]
-    return Expected(sequences, [reference.run(ids) for ids in sequences])
-
-
-def run_all(folder: Path, precision: Precision, expected: Expected) -> None:
-    """All checks of the package in `folder`."""
-    content = manifest.read(folder)
+    reference = ReferenceEncoder(plan.encoder)
+    expected = [reference.run(ids) for ids in sequences]
+    content, limits = manifest.read(folder), LIMITS[precision]
     runtime = Runtime(folder / "model.onnx", "f32")
-    limits = LIMITS[precision]
-    found = runtime.run(expected.sequences, content["pad_token_id"], content["pooling"])
-    check_reference(found, expected.vectors, limits)
+    found = runtime.run(sequences, content["pad_token_id"], content["pooling"])
+    check_reference(found, expected, limits)
     check_neighbours(runtime, shape_of(content))
     check_canary(runtime, content, limits)
     if precision is Precision.FP32:

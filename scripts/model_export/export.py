@@ -84,19 +84,15 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
     say(f"exporting {numbers / 1e6:.0f} M weights as {precision.value}")
     if plan.encoder.head is None:
         say("there is no lexical head: the package will have dense vectors only")
-    with command.working_folder(out) as work:
-        folder = work / "package"
-        folder.mkdir()
-        # The reference is large: it is gone before the package is loaded.
-        expected = checks.expect(plan, manifest.write(plan, folder, BUILDERS[precision]))
+    with command.replacing(out) as folder:
+        manifest.write(plan, folder, BUILDERS[precision])
         say(f"written after {time.monotonic() - started:.0f} s")
         if options.skip_verify:
             say("not verified")
         else:
-            checks.run_all(folder, precision, expected)
+            checks.run_all(folder, plan, precision)
             content = largest.added(folder, manifest.read(folder), plan.vocabulary)
             manifest.save(content, folder / manifest.NAME)
-        command.put_in_place(folder, out, work)
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")
     say(f"done in {time.monotonic() - started:.0f} s: {out}")
