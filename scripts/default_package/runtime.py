@@ -19,12 +19,6 @@ class Runtime:
         settings = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
         self._compiled = core.compile_model(str(path), "CPU", settings)
 
-    @staticmethod
-    def supports(precision: str) -> bool:
-        """Whether this CPU computes in `precision` natively."""
-        capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return precision.upper() in capabilities
-
     def run_rows(self, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Dense vectors and token weights of a batch, as the graph gives them.
 
@@ -48,19 +42,18 @@ class Runtime:
 
     def layer_operations(self) -> Counter[str]:
         """How many nodes of each kind the plugin really runs, but for the pooling's."""
-        nodes = self._nodes().items()
-        inside = [node for name, node in nodes if not name.startswith("dense.")]
-        return Counter(_told(node, "layerType") for node in inside)
+        nodes = self._nodes()
+        return Counter(kind for name, (kind, _) in nodes.items() if not name.startswith("dense."))
 
     def constant_types(self) -> dict[str, str]:
         """The type in which the plugin holds each constant, by its name."""
-        nodes = self._nodes().items()
-        constants = {n: node for n, node in nodes if _told(node, "layerType") == "Const"}
-        return {name: _told(node, "outputPrecisions") for name, node in constants.items()}
+        return {name: held for name, (kind, held) in self._nodes().items() if kind == "Const"}
 
-    def _nodes(self) -> dict[str, openvino.Node]:
-        operations = self._compiled.get_runtime_model().get_ops()
-        return {node.get_friendly_name(): node for node in operations}
+    def _nodes(self) -> dict[str, tuple[str, str]]:
+        """Kind and type of each node that the plugin runs, by its name."""
+        nodes = self._compiled.get_runtime_model().get_ops()
+        keys = ("layerType", "outputPrecisions")
+        return {n.get_friendly_name(): (_told(n, keys[0]), _told(n, keys[1])) for n in nodes}
 
 
 def _told(node: openvino.Node, key: str) -> str:

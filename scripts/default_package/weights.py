@@ -1,5 +1,6 @@
 """Reads `e5-small-q4.bin`, the model file inside the wheel (layout: the wheel's own `e5.c`)."""
 
+import io
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,21 +93,16 @@ def dequantize_q4_0(blocks: np.ndarray) -> np.ndarray:
     return values.reshape(*blocks.shape[:-2], -1)
 
 
-class _Cursor:
+class _Cursor(io.BytesIO):
     """Little-endian reads that move forward and never run past the end."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
     def take(self, count: int) -> bytes:
-        part = self.data[self.at : self.at + count]
+        part = self.read(count)
         if len(part) != count:
             raise PackageError("the model file in the wheel ends too early")
-        self.at += count
         return part
 
-    def read(self, kinds: str) -> tuple[Any, ...]:
+    def values(self, kinds: str) -> tuple[Any, ...]:
         layout = struct.Struct("<" + kinds)
         return layout.unpack(self.take(layout.size))
 
@@ -120,10 +116,10 @@ def load(path: Path) -> Model:
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
         raise PackageError(f"{path.name} is not a model file of the wheel: it lacks {MAGIC!r}")
-    (version,) = cursor.read("I")
+    (version,) = cursor.values("I")
     if version != 1:
         raise PackageError(f"{path.name} has layout version {version}, this script reads 1")
-    hidden, layers, heads, ffn, rows, positions, type_rows, epsilon, block = cursor.read("7ifi")
+    hidden, layers, heads, ffn, rows, positions, type_rows, epsilon, block = cursor.values("7ifi")
     if block != BLOCK:
         raise PackageError(f"{path.name} has Q4_0 blocks of {block}, this script reads {BLOCK}")
     config = Config(hidden, layers, heads, ffn, rows, positions, type_rows, epsilon)
@@ -133,15 +129,15 @@ def load(path: Path) -> Model:
 
 
 def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
-    (count, bos, eos, pad, unk, blob_bytes) = cursor.read("5iQ")
+    (count, bos, eos, pad, unk, blob_bytes) = cursor.values("5iQ")
     offsets = cursor.array("<u4", count + 1).tolist()
     scores = cursor.array("<f4", count)
     blob = cursor.take(blob_bytes)
     pieces = [blob[offsets[i] : offsets[i + 1]].decode("utf-8") for i in range(count)]
-    (entries, _entries_bytes) = cursor.read("iI")
+    (entries, _entries_bytes) = cursor.values("iI")
     # What the wheel's engine puts in the place of characters: ours is sentencepiece's own map.
     for _ in range(entries):
-        (_code_point, length) = cursor.read("IB")
+        (_code_point, length) = cursor.values("IB")
         cursor.take(4 * length)
     return Vocabulary(pieces, scores, bos, eos, pad, unk)
 
@@ -151,11 +147,11 @@ def _read_tensors(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """All tensors by name; matrices get their `[out, in]` shape from the network's sizes."""
     raw: dict[str, np.ndarray] = {}
-    (count,) = cursor.read("i")
+    (count,) = cursor.values("i")
     for _ in range(count):
-        (name_length,) = cursor.read("H")
+        (name_length,) = cursor.values("H")
         name = cursor.take(name_length).decode("ascii")
-        kind, values, start, byte_count = cursor.read("BIQQ")
+        kind, values, start, byte_count = cursor.values("BIQQ")
         part = np.frombuffer(data, np.uint8, byte_count, start)
         if kind == TYPE_F32:
             raw[name] = part.view("<f4")

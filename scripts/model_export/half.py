@@ -31,10 +31,8 @@ class HalfBuilder(GraphBuilder):
         super().__init__(config, store)
         self._pending: dict[str, np.ndarray] = {}
         """f32 constants whose first reader will tell their type."""
-        self._constants: dict[str, bool] = {}
-        """Stored float constant -> whether it has 16 bits."""
         self._floats: dict[str, bool] = {}
-        """Float tensor -> whether it has 16 bits."""
+        """Float tensor, a node's or a stored one -> whether it has 16 bits."""
         self._integers: set[str] = set()
         """Stored lists of one integer."""
 
@@ -76,7 +74,7 @@ class HalfBuilder(GraphBuilder):
         super().op(kind, inputs, output, **attributes)
         if kind == "Cast":
             self._floats[output] = attributes["to"] == self.half_code
-        elif any(name in self._floats or name in self._constants for name in inputs):
+        elif any(name in self._floats for name in inputs):
             self._floats[output] = half
         if kind == "LayerNormalization":
             self._round(output)
@@ -94,12 +92,7 @@ class HalfBuilder(GraphBuilder):
             value = self._pending.pop(name)
             with np.errstate(over="ignore"):
                 self.constant(name, value.astype(self.half) if half else value)
-            self._constants[name] = half
-            return name
-        if name in self._constants:
-            if self._constants[name] != half:
-                raise ValueError(f"constant {name} is read in two types")
-            return name
+            self._floats[name] = half
         if self._floats.get(name, half) == half:
             return name
         cast = f"{name}.half" if half else f"{name}.single"
