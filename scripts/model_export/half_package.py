@@ -37,14 +37,12 @@ HELD = re.compile(r"layer\d+\.[qkv]\.(weight|bias)|(word|position)\.table")
 """Numbers that the builder stores in its own way when it comes to what reads them."""
 
 
-def graph_name(precision: Precision) -> str:
-    """The file that the server looks for."""
-    return f"model.{precision.value}.onnx"
+def add(package: Path, precision: Precision) -> Path:
+    """The command: the package at `package` is replaced by one that has the graph too.
 
-
-def add(package: Path, precision: Precision) -> None:
-    """The command: the package at `package` is replaced by one that has the graph too."""
-    name = graph_name(precision)
+    Returns the place of the graph, whose name the server looks for.
+    """
+    name = f"model.{precision.value}.onnx"
 
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
         checks.check_canary(Runtime(twin / name, "f32"), content, checks.LIMITS[precision])
@@ -54,6 +52,7 @@ def add(package: Path, precision: Precision) -> None:
     manifest.add_graph(
         package, name, lambda twin: write(package / SINGLE_NAME, twin / name, precision), finish
     )
+    return package / name
 
 
 def write(source: Path, target: Path, precision: Precision) -> None:
