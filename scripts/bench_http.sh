@@ -4,11 +4,9 @@
 #
 #   scripts/bench_http.sh [--seconds N] [--texts N] [--small] [--out FOLDER]
 #       [-- ARGUMENTS OF duovec serve]
-#   scripts/bench_http.sh --lanes [--rounds N] [...]
 #   scripts/bench_http.sh --against URL [--dialect openai|tei] [--model NAME] [--rounds N] [...]
 #
-# --lanes measures lanes beside a worker a core and one worker over all cores. --against measures
-# another server of this machine in turn with ours, and prints ratios.
+# --against measures another server of this machine in turn with ours, and prints ratios.
 # DUOVEC_TEST_BINARY names a binary that is measured instead of the built one.
 set -euo pipefail
 

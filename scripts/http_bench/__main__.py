@@ -20,14 +20,11 @@ def main() -> int:
     parser.add_argument("--texts", type=int, default=3000, help="how many different ones")
     parser.add_argument("--small", action="store_true", help="a second each, few texts")
     parser.add_argument(
-        "--lanes", action="store_true", help="one worker a core and one over all, beside lanes"
-    )
-    parser.add_argument(
         "--against", type=address, metavar="URL", help="measure this server in turn with ours"
     )
     parser.add_argument("--dialect", choices=("openai", "tei"), help="what it speaks; openai")
     parser.add_argument("--model", metavar="NAME", help="what it is sent as `model`")
-    parser.add_argument("--rounds", type=int, help=f"of --against or --lanes, in turn; {ROUNDS}")
+    parser.add_argument("--rounds", type=int, help=f"of --against, in turn; {ROUNDS}")
     parser.add_argument("--out", type=Path, default=command.ROOT / "target/bench-http")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
@@ -35,22 +32,15 @@ def main() -> int:
         typed.seconds, typed.texts = SMALL_SECONDS, min(typed.texts, SMALL_TEXTS)
     if not 1 <= typed.seconds <= 3600 or not 10 <= typed.texts <= 10_000:
         parser.error("--seconds is 1 to 3600, --texts 10 to 10000")
-    if typed.against and typed.lanes:
-        parser.error("--against and --lanes measure different things: name one")
     work = "http_bench.benchmark"
     if typed.against:
         work = "http_bench.against"
         typed.dialect = typed.dialect or "openai"
-    elif typed.dialect or typed.model:
-        parser.error("--dialect and --model need --against URL")
-    if typed.lanes:
-        work = "http_bench.lanes"
-    if typed.against or typed.lanes:
         typed.rounds = typed.rounds or (1 if typed.small else ROUNDS)
         if not 1 <= typed.rounds <= 100:
             parser.error("--rounds is 1 to 100")
-    elif typed.rounds:
-        parser.error("--rounds needs --against URL or --lanes")
+    elif typed.dialect or typed.model or typed.rounds:
+        parser.error("--dialect, --model and --rounds need --against URL")
     return command.run(work, typed, environment.TEST_REQUIREMENTS)
 
 

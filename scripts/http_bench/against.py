@@ -82,7 +82,7 @@ class Outcome:
         self.heading = [
             f"{os.cpu_count()} cores; {len(every)} texts; in turn, rounds of {typed.seconds:g} s: "
             f"{typed.rounds}; load and both servers on the same machine",
-            f"{tables.chosen({DEFAULT: health})}, {health['tuning']['precision']}",
+            f"{tables.chosen(health)}, {health['tuning']['precision']}",
             f"{OTHER}: POST {typed.against}{asked.route}; {vectors.likeness(own, other)}",
         ]
         if typed.small:

@@ -1,7 +1,6 @@
 """The whole measurement: servers one after the other, then table and JSON."""
 
 import argparse
-import contextlib
 import math
 import os
 from typing import Any
@@ -12,13 +11,11 @@ from load import report, servers
 
 from . import figures, tables, texts
 from .rows import Row, unexpected
-from .scenarios import BULK, CLOSED, DEFAULT, FAKE, IN_TURN, THROUGHPUT, Driver, prepared
+from .scenarios import BULK, CLOSED, DEFAULT, FAKE, Driver, prepared
 from .vectors import FLOATS, Target
 
 OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
 OPEN_PARTS_SMALL = (0.5, 0.9)
-PROMISES_MS = (25, 50, 100)
-"""Of single texts, by --interactive-p99-ms."""
 SMALL_CEILING_TEXTS = 16
 CEILING_TEXTS = 600
 """What `duovec bench` runs 16 times in a minute or two."""
@@ -41,18 +38,12 @@ class Outcome:
         self.rows: list[Row] = []
         self.benches: list[dict[str, Any]] = []
         self.seen: dict[str, Any] = {}
-        self.healths: dict[str, dict[str, Any]] = {}
-        """What /health said before the loads, by the server's mode; the default one first."""
-
-    @property
-    def health(self) -> dict[str, Any]:
-        """Of the default server."""
-        return next(iter(self.healths.values()))
+        self.health: dict[str, Any] = {}
+        """What /health said before the loads."""
 
     def measure(self) -> None:
-        """All servers; the ceiling before and after duovec's own loads."""
+        """Both servers; the ceiling before and after the loads of the real engine."""
         self._own()
-        self._promises()
         self._fake()
         self.figures = figures.judge(self.rows, self.seen)
 
@@ -66,14 +57,12 @@ class Outcome:
     def _own(self) -> None:
         """The real engine."""
         driver = self._driver
-        # What somebody chose by hand is measured as the only mode.
-        modes = servers.chooses_itself(self._typed.arguments)
         with servers.duovec(self._typed.arguments) as server:
             target = Target(server.url)
             # The server idles meanwhile.
-            self.healths["default" if modes else "as told"] = servers.health(server)
+            self.health = servers.health(server)
             self._bench()
-            self._closed(server, modes)
+            self._closed(server, target)
             capacity = figures.capacity_of(self.rows)
             if not capacity > 0:
                 raise PackageError("the server answered nothing in the closed loop")
@@ -85,8 +74,6 @@ class Outcome:
             self.seen["resident_mb"] = server.resident_megabytes()
             if not self._typed.small:
                 self._bench()
-        # What was measured in turn is shown one server after the other.
-        self.rows.sort(key=lambda row: row.server != DEFAULT)
         times = figures.shape_times(self.benches)
         budget = self.health["tuning"]["max_batch_tokens"]
         self.seen |= {
@@ -95,48 +82,20 @@ class Outcome:
             "largest_batch_ms": figures.largest_batch(times, budget),
         }
 
-    def _closed(self, server: servers.Server, modes: bool) -> None:
-        """One client and closed loops, of both `modes` or of `server` alone.
-
-        Only one of the two servers is under load at a time. The other mode's is gone afterwards,
-        so that its memory is free again.
-        """
-        driver, started = self._driver, {DEFAULT: server}
-        with contextlib.ExitStack() as stack:
-            if modes:
-                arguments = [*self._typed.arguments, "--optimize-for", "throughput"]
-                started[THROUGHPUT] = stack.enter_context(servers.duovec(arguments))
-                self.healths["throughput"] = servers.health(started[THROUGHPUT])
-            targets = {name: Target(one.url) for name, one in started.items()}
-            for name, target in targets.items():
-                driver.warm(target)
-                self.rows.append(driver.alone(name, target))
-            # On a busy machine the last one takes a minute, and shows nothing new in a small run.
-            for clients, each in CLOSED[:-1] if self._typed.small else CLOSED:
-                before = servers.health(server)["tuning"]
-                if (clients, each) in IN_TURN:
-                    rounds = 1 if self._typed.small else 2
-                    self.rows += driver.in_turn(targets, clients, each, rounds)
-                else:
-                    self.rows.append(driver.closed(DEFAULT, targets[DEFAULT], clients, each))
-                if (clients, each) == BULK:
-                    after = servers.health(server)["tuning"]
-                    padded = after["tokens_padded"] - before["tokens_padded"]
-                    real = after["tokens_real"] - before["tokens_real"]
-                    self.seen["real_per_padded"] = real / padded if padded else math.nan
-            if modes:
-                self.seen["resident_mb_throughput"] = started[THROUGHPUT].resident_megabytes()
-
-    def _promises(self) -> None:
-        """Single texts beside bulk, whose batches are cut to what single texts saw before."""
-        for promised in PROMISES_MS:
-            name = f"duovec, {promised} ms promised"
-            arguments = ["--interactive-p99-ms", str(promised)]
-            with servers.duovec([*self._typed.arguments, *arguments]) as server:
-                target = Target(server.url)
-                if not self._typed.small:
-                    self._driver.mixed(name, target)
-                self.rows += self._driver.mixed(name, target)
+    def _closed(self, server: servers.Server, target: Target) -> None:
+        """One client, and closed loops of several."""
+        driver = self._driver
+        driver.warm(target)
+        self.rows.append(driver.alone(DEFAULT, target))
+        # On a busy machine the last one takes a minute, and shows nothing new in a small run.
+        for clients, each in CLOSED[:-1] if self._typed.small else CLOSED:
+            before = servers.health(server)["tuning"]
+            self.rows.append(driver.closed(DEFAULT, target, clients, each))
+            if (clients, each) == BULK:
+                after = servers.health(server)["tuning"]
+                padded = after["tokens_padded"] - before["tokens_padded"]
+                real = after["tokens_real"] - before["tokens_real"]
+                self.seen["real_per_padded"] = real / padded if padded else math.nan
 
     def _fake(self) -> None:
         """An engine that takes no time: what is left is the server."""
@@ -169,7 +128,7 @@ class Outcome:
             f"{tuning['device']}, {os.cpu_count()} cores, {tuning['precision']}; "
             f"{len(self._driver.texts)} texts, {found['mean_tokens']:.1f} tokens on average; "
             f"{self._driver.seconds:g} s each; load and server on the same machine",
-            tables.chosen(self.healths),
+            tables.chosen(self.health),
             f"duovec bench: {ceilings} texts/s; largest batch {largest:.1f} ms, "
             f"the mean text alone {mean:.1f} ms",
             f"overload: {refused:.0%} refused; the load program itself took {cores:.2f} cores",
@@ -189,5 +148,5 @@ class Outcome:
             figures=[vars(figure) for figure in self.figures],
             seen=self.seen,
             benches=self.benches,
-            health=self.healths,
+            health=self.health,
         )

@@ -6,7 +6,7 @@ from typing import Any
 from load.report import Figure, at_least, at_most, share
 
 from .rows import Row
-from .scenarios import DEFAULT, FAKE, THROUGHPUT
+from .scenarios import DEFAULT, FAKE
 
 
 def milliseconds(value: float) -> str:
@@ -59,21 +59,13 @@ def largest_batch(times: dict[tuple[int, int], float], most_tokens: int) -> floa
 
 def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
     """`seen`: ceiling, capacity, largest_batch_ms, own_ms, real_per_padded."""
-    own, throughput, fake = (
-        {row.load: row for row in rows if row.server == server}
-        for server in (DEFAULT, THROUGHPUT, FAKE)
+    own, fake = (
+        {row.load: row for row in rows if row.server == server} for server in (DEFAULT, FAKE)
     )
     ceiling = seen["ceiling"]
     bulk = own["closed 4 x 32"].texts_per_s
-    bulk_throughput = throughput.get("closed 4 x 32")
     found = [
         at_least("bulk 4 x 32 of the ceiling", bulk / ceiling, 0.9, share),
-        at_least(
-            "bulk 4 x 32 of the ceiling, --optimize-for throughput",
-            bulk_throughput.texts_per_s / ceiling if bulk_throughput else None,
-            0.9,
-            share,
-        ),
         at_least("16 x 1 of the ceiling", own["closed 16 x 1"].texts_per_s / ceiling, 0.6, share),
         at_most(
             "one client: p50 over the engine's own time for the same request",

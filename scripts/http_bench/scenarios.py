@@ -24,11 +24,8 @@ from .vectors import Dialect, Target
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
 """Clients and texts of each request."""
 BULK = (4, 32)
-DEFAULT, THROUGHPUT, FAKE = "duovec", "duovec, throughput", "duovec, fake"
-"""Names of servers: as it starts by itself, with `--optimize-for throughput`, and with an engine
-that takes no time."""
-IN_TURN = ((16, 1), BULK)
-"""Closed loops of both modes, in turn."""
+DEFAULT, FAKE = "duovec", "duovec, fake"
+"""Names of servers: with the arguments that were typed, and with an engine that takes no time."""
 LONGER = {1: 1, 32: 2, 256: 3}
 """So many times the seconds by texts of a request: wrk leaves out what is under way at the end,
 which is little then."""

@@ -18,20 +18,14 @@ KEPT = "rate kept"
 SMALL = "a small run shows that everything works; its figures say nothing"
 
 
-def chosen(healths: dict[str, dict[str, Any]]) -> str:
-    """What the server chose in each mode, from its /health by the mode's name: workers, threads of
-    each and padded tokens of a batch; in words for the first one."""
-    parts = []
-    for mode, health in healths.items():
-        workers, tuning = health["workers"]["total"], health["tuning"]
-        threads, tokens = tuning["threads_per_worker"], tuning["max_batch_tokens"]
-        if parts:
-            parts.append(f"{mode}: {workers} x {threads}, {tokens}")
-        else:
-            some = [f"{workers} worker{'s' * (workers != 1)}"]
-            some.append(f"{threads} thread{'s' * (threads != 1)}")
-            parts.append(f"{mode}: {' x '.join(some)}, batches of {tokens} tokens")
-    return "; ".join(parts)
+def chosen(health: dict[str, Any]) -> str:
+    """What the server chose, from its /health: workers, threads of each, tokens of a batch."""
+    workers, tuning = health["workers"]["total"], health["tuning"]
+    threads, tokens = tuning["threads_per_worker"], tuning["max_batch_tokens"]
+    return (
+        f"{workers} worker{'s' * (workers != 1)} x {threads} thread{'s' * (threads != 1)}, "
+        f"batches of {tokens} tokens"
+    )
 
 
 def loads(rows: list[Row]) -> str:

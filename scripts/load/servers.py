@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ HEALTH_TIMEOUT_S = 20
 MS_PER_SHAPE = 100
 SAMPLE_S = 0.05
 BENCH_TIMEOUT_S = 600
-CHOICES = ("optimize-for", "workers", "threads-per-worker")
-"""Settings of duovec with which somebody chooses what it would choose by itself."""
 
 
 def health(server: Server) -> dict[str, Any]:
@@ -71,13 +69,6 @@ def own_memory(server: Server) -> Iterator[list[float]]:
         finally:
             ended.set()
         sampling.result()
-
-
-def chooses_itself(arguments: Sequence[str], variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether neither the arguments nor the variables say how many workers and threads to take."""
-    flags = {argument.partition("=")[0] for argument in arguments}
-    names = {f"DUOVEC_{choice.replace('-', '_').upper()}" for choice in CHOICES}
-    return flags.isdisjoint(f"--{choice}" for choice in CHOICES) and names.isdisjoint(variables)
 
 
 def bench(texts: Path, seen: dict[str, Any], small: bool) -> dict[str, Any]:

@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from http_bench import (
-    figures,
-    lanes,
-    scenarios,
-    single,
-    tables,
-    texts,
-)
+from http_bench import figures, scenarios, single, tables, texts
 from http_bench.rows import Row, overload_row, single_row, unexpected
 from http_bench.vectors import BASE64, FLOATS, ROUTE, Target
-from load import latency, report, servers, wrk
+from load import latency, report, wrk
 from load.open_loop import Asked
 
 
@@ -42,7 +35,7 @@ class StandIn:
 
 
 def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
-    targets = {scenarios.DEFAULT: Target("http://a"), scenarios.THROUGHPUT: Target("http://b")}
+    targets = {"ours": Target("http://a"), "other": Target("http://b")}
     stand_in = StandIn()
     driver = scenarios.Driver(stand_in, ["a", "b"], tmp_path, 0.5)  # type: ignore[arg-type]
     rows = driver.in_turn(targets, 4, 32, 2)
@@ -59,24 +52,10 @@ def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
     assert [len(row.more["rounds_texts_per_s"]) for row in once] == [1, 1]
 
 
-def test_what_was_chosen_by_hand_is_seen() -> None:
-    assert servers.chooses_itself(["--engine", "openvino"], {"DUOVEC_PORT": "1"})
-    assert not servers.chooses_itself(["--workers", "2"], {})
-    assert not servers.chooses_itself(["--threads-per-worker=1"], {})
-    assert not servers.chooses_itself([], {"DUOVEC_OPTIMIZE_FOR": "throughput"})
-    assert servers.chooses_itself(["--workers-per-device", "2"], {})
-
-
-def test_heading_says_what_each_mode_chose() -> None:
-    def health(workers: int, threads: int) -> dict:
-        tuning = {"threads_per_worker": threads, "max_batch_tokens": 512}
-        return {"workers": {"total": workers, "live": 1}, "tuning": tuning}
-
-    modes = {"default": health(1, 2), "throughput": health(2, 1)}
-    assert tables.chosen(modes) == (
-        "default: 1 worker x 2 threads, batches of 512 tokens; throughput: 2 x 1, 512"
-    )
-    assert tables.chosen({"as told": health(2, 1)}).startswith("as told: 2 workers x 1 thread,")
+def test_heading_says_what_the_server_chose() -> None:
+    tuning = {"threads_per_worker": 2, "max_batch_tokens": 512}
+    health = {"workers": {"total": 1, "live": 1}, "tuning": tuning}
+    assert tables.chosen(health) == "1 worker x 2 threads, batches of 512 tokens"
 
 
 def test_added_time_is_the_spread_of_each_requests_own() -> None:
@@ -122,7 +101,7 @@ def test_failed_loads_are_named() -> None:
     assert math.isnan(silent.texts_per_s)
 
 
-def judged(bulk_requests: int, modes: bool = True) -> dict[str, report.Figure]:
+def judged(bulk_requests: int) -> dict[str, report.Figure]:
     overload = row("duovec", "open 300%")
     overload.more = {"refused": 9, "with_retry_after": 9, "goodput_per_s": 280.0}
     overload.more |= {"admitted_in_time": 1.0, "came_back_and_succeeded": None}
@@ -138,10 +117,7 @@ def judged(bulk_requests: int, modes: bool = True) -> dict[str, report.Figure]:
         row("duovec, fake", "one client"),
         row("duovec, fake", "closed 64 x 1", 64, requests=140_000),
     ]
-    if modes:
-        rows.append(row("duovec, throughput", "closed 4 x 32", 4, 32, requests=95))
-        rows.append(row("duovec, throughput", "closed 16 x 1", 16, requests=9000))
-    # What the second mode can do is nothing that the first one's loads are measured by.
+    # What the other engine can do is nothing that the model's loads are measured by.
     assert figures.capacity_of(rows) == 200
     seen = {"ceiling": 350.0, "capacity": 300.0, "real_per_padded": 0.95}
     seen |= {"largest_batch_ms": 60.0, "own_ms": 5.0}
@@ -152,9 +128,6 @@ def test_figures_pass_miss_or_were_not_seen() -> None:
     found = judged(100)
     assert found["bulk 4 x 32 of the ceiling"].reached == "91.4 %"
     assert found["bulk 4 x 32 of the ceiling"].verdict == report.PASS
-    throughput = "bulk 4 x 32 of the ceiling, --optimize-for throughput"
-    assert (found[throughput].reached, found[throughput].verdict) == ("86.9 %", report.MISS)
-    assert judged(100, modes=False)[throughput].verdict == report.UNSEEN
     assert found["16 x 1 of the ceiling"].verdict == report.MISS
     added = found["one client: p50 over the engine's own time for the same request"]
     assert (added.reached, added.verdict) == ("0.25 ms", report.PASS)
@@ -199,20 +172,6 @@ def test_bodies_hold_every_text_and_fill_the_last_one_up() -> None:
     made = texts.bodies(["a", "b", "c"], 2, BASE64)
     assert [body["input"] for body in made] == [["a", "b"], ["c", "a"]]
     assert texts.bodies(["a"], 1, FLOATS) == [{"input": "a", "encoding_format": "float"}]
-
-
-def test_lanes_are_measured_from_one_client_to_saturation() -> None:
-    assert lanes.loads(2) == [(1, 1), (2, 1), (8, 1), (1, 32), (2, 32), (4, 32)]
-    assert lanes.loads(16)[:6] == [(1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (64, 1)]
-
-
-def test_lanes_are_compared_with_the_better_other_way() -> None:
-    names = (lanes.LANES, lanes.NARROW, lanes.WIDE)
-    rows = [
-        row(name, "closed 2 x 1", 2, requests=requests)
-        for name, requests in zip(names, (300, 200, 150), strict=True)
-    ]
-    assert lanes.ratios(rows) == {"closed 2 x 1": 1.5}
 
 
 def test_sample_has_the_lengths_of_all_texts() -> None:
