@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from default_package import graph, rows
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder, TensorSource
-from families import BERT, XLM_ROBERTA
+from families import XLM_ROBERTA
 from families.family import Family
 from model_export import half_package, random_encoder
 from model_export.half import BUILDERS
@@ -20,7 +20,6 @@ from quantization.calibration import product_inputs
 from quantization.fp8 import Calibrated, EightBuilder
 
 Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
-SHAPES = [(f, p) for f in (BERT, XLM_ROBERTA) for p in (Pooling.CLS, Pooling.MEAN)]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
 
@@ -53,6 +52,15 @@ def types_of(model: onnx.ModelProto) -> dict[str, int]:
     return {v.name: v.type.tensor_type.elem_type for v in typed} | {
         i.name: i.data_type for i in inferred.initializer
     }
+
+
+def assert_same_graph(path: Path, other: Path) -> None:
+    """Nodes in their order, outputs, and all numbers to the bit."""
+    one, two = onnx.load(path).graph, onnx.load(other).graph
+    assert list(one.node) == list(two.node)
+    assert list(one.output) == list(two.output)
+    numbers = [{i.name: (i.data_type, i.raw_data) for i in g.initializer} for g in (one, two)]
+    assert numbers[0] == numbers[1]
 
 
 def cast_rows(path: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import export_snapshots as snapshots
 import numpy as np
-import onnx
 import pytest
-from export_graphs import written
+from export_graphs import assert_same_graph, written
 
 from default_package import rows
 from default_package.checks import LIMITS, Shape, check_neighbours
@@ -103,15 +102,4 @@ def test_graphs_in_16_bits_are_close_and_are_the_twins_of_f32_graphs(
     for one, text in zip(found, texts, strict=True):
         check(one, text, LIMITS[precision].dense_cosine_min, HALF_WEIGHT_MAX)
     half_package.write(written(encoder, Precision.FP32, tmp_path), tmp_path / "twin", precision)
-    models = [onnx.load(path) for path in (direct, tmp_path / "twin")]
-    nodes, numbers = ([list(part(m.graph)) for m in models] for part in (_nodes, _numbers))
-    assert nodes[0] == nodes[1]
-    assert numbers[0] == numbers[1]
-
-
-def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    return list(graph.node)
-
-
-def _numbers(graph: onnx.GraphProto) -> list[tuple[str, int, bytes]]:
-    return sorted((i.name, i.data_type, i.raw_data) for i in graph.initializer)
+    assert_same_graph(direct, tmp_path / "twin")

@@ -1,4 +1,7 @@
-"""The exported graphs: node types, fusion, positions, neighbours."""
+"""The exported graphs: operators, fusion, where numbers are stored.
+
+What the graphs compute is in test_export_families.py, for all families and precisions.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -7,75 +10,14 @@ import export_snapshots as snapshots
 import numpy as np
 import onnx
 import pytest
-from export_graphs import (
-    BATCH,
-    SHAPES,
-    cast_rows,
-    changed,
-    encoder_of,
-    packed,
-    written,
-)
+from export_graphs import cast_rows, encoder_of, packed, written
 from onnx import TensorProto
 
 from default_package import graph_builder
-from default_package.checks import Shape, check_neighbours, check_word_table, unfused
-from default_package.choices import Pooling, Precision
+from default_package.checks import check_word_table, unfused
+from default_package.choices import Precision
 from default_package.errors import PackageError
-from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
-from families import BERT, XLM_ROBERTA
-from families.family import Family
-
-
-@pytest.mark.parametrize("precision", list(Precision))
-@pytest.mark.parametrize(("family", "pooling"), SHAPES)
-def test_the_graph_is_the_reference_whatever_is_beside_a_text(
-    tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
-) -> None:
-    encoder = encoder_of(family, pooling)
-    runtime = Runtime(written(encoder, precision, tmp_path), "f32")
-    reference, positive = ReferenceEncoder(encoder), False
-    tolerance = {Precision.FP32: 1e-5, Precision.FP16: 4e-3, Precision.BF16: 3e-2}[precision]
-    found = runtime.run(BATCH, encoder.architecture.pad_token_id, pooling.value)
-    for row, ids in zip(found, BATCH, strict=True):
-        expected = reference.run(ids)
-        np.testing.assert_allclose(row.dense, expected.dense, atol=tolerance)
-        np.testing.assert_allclose(row.token_weights, expected.token_weights, atol=tolerance)
-        positive |= bool(expected.token_weights.any())
-    assert positive, "a head that gives only zeros would prove nothing"
-
-
-@pytest.mark.parametrize(("family", "rows"), [(XLM_ROBERTA, "234"), (BERT, "012")])
-def test_only_the_rows_of_its_positions_change_a_text(
-    tmp_path: Path, family: Family, rows: str
-) -> None:
-    encoder, text = encoder_of(family), [[0, 5, 2]]
-    plain = Runtime(written(encoder, Precision.FP32, tmp_path), "f32").run(text, 1, "cls")[0].dense
-    seen = ""
-    for row in range(6):
-
-        def zeroed(name: str, value: np.ndarray, row: int = row) -> np.ndarray:
-            if name == "emb.pos":
-                value[row] = 0.0
-            return value
-
-        path = written(changed(encoder, zeroed), Precision.FP32, tmp_path)
-        found = Runtime(path, "f32").run(text, 1, "cls")[0].dense
-        seen += "" if np.array_equal(found, plain) else str(row)
-    assert seen == rows
-
-
-@pytest.mark.parametrize("precision", list(Precision))
-@pytest.mark.parametrize(("family", "pooling"), SHAPES)
-def test_no_text_sees_another_one(
-    tmp_path: Path, family: Family, pooling: Pooling, precision: Precision
-) -> None:
-    encoder = encoder_of(family, pooling)
-    runtime = Runtime(written(encoder, precision, tmp_path), "f32")
-    sizes, tokens_max = encoder.sizes, encoder.architecture.max_input_tokens
-    for seed in range(3):
-        check_neighbours(runtime, Shape(sizes.vocab_rows, 1, tokens_max, pooling.value), seed)
 
 
 # Between the casts of bf16 it finds no attention; those graphs are for GPUs.
@@ -90,16 +32,6 @@ def test_openvino_reads_the_word_table_as_it_is_stored(tmp_path: Path) -> None:
     cast_rows(path)
     with pytest.raises(PackageError, match="holds the word table in f32"):
         check_word_table(Runtime(path, "f32"))
-
-
-@pytest.mark.parametrize("family", [BERT, XLM_ROBERTA])
-def test_the_longest_text_fits_the_position_table(tmp_path: Path, family: Family) -> None:
-    encoder = encoder_of(family)
-    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
-    longest = [0, *range(4, encoder.architecture.max_input_tokens + 2), 2]
-    assert len(longest) == encoder.architecture.max_input_tokens
-    [row] = runtime.run([longest], 1, "cls")
-    np.testing.assert_allclose(row.dense, ReferenceEncoder(encoder).run(longest).dense, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", list(Precision))

@@ -96,29 +96,37 @@ def test_prompts_are_the_files(
     assert ("sts" in said.sources["prompts"]) == ("sts" in content.get("prompts", {}))
 
 
-def test_the_manifest_says_what_was_taken_from_where(
+def test_the_manifest_says_what_was_taken_and_from_where(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {
-        POOLING: {"pooling_mode_mean_tokens": True},
-        MODULE: {"max_seq_length": 12},
-        MODEL: {"prompts": {"query": "q: ", "sts": "s: "}},
-    }
-    for name, content in files.items():
-        put(folder, name, content)
-    own = {
+    put(folder, POOLING, {"pooling_mode_mean_tokens": True})
+    put(folder, MODULE, {"max_seq_length": 12})
+    prompts = {"query": "q: ", "document": "d: ", "sts": "s: "}
+    put(folder, MODEL, {"prompts": prompts, "default_prompt_name": "document"})
+    out = tmp_path / "out"
+    exporting = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", out]
+    assert run(monkeypatch, *exporting) == 0
+    manifest = manifest_of(out)
+    assert (manifest["pooling"], manifest["max_input_tokens"]) == ("mean", 12)
+    assert len(manifest["canary"]["token_ids"]) <= 12
+    assert manifest["prompts"] == {"query": "q: ", "passage": "d: "}
+    assert manifest["default_prompt"] == "passage"
+    sent_by_clients = f"{MODEL}; clients put these in front themselves: sts"
+    assert manifest["sources"] == {
         "pooling": "1_Pooling/config.json, pooling_mode_mean_tokens",
         "max_input_tokens": "sentence_bert_config.json, max_seq_length",
-        "prompts": f"{MODEL}; clients put these in front themselves: sts",
+        "prompts": sent_by_clients,
     }
-    typed = ["--max-tokens", "9", "--pooling", "cls", "--query-prompt", "x "]
-    by_flag = {"pooling": "--pooling", "max_input_tokens": "--max-tokens"}
-    by_flag |= {"prompts": f"--query-prompt, {own['prompts']}"}
-    for number, (flags, expected) in enumerate([([], own), (typed, by_flag)]):
-        out = tmp_path / str(number)
-        common = ["--precision", "fp32", "--skip-verify", "--out", out]
-        assert run(monkeypatch, "--model", folder, *common, *flags) == 0
-        assert manifest_of(out)["sources"] == expected
+    flags = ["--max-tokens", "30", "--pooling", "cls", "--query-prompt", "x "]
+    assert run(monkeypatch, *exporting, *flags) == 0
+    manifest = manifest_of(out)
+    assert (manifest["pooling"], manifest["max_input_tokens"]) == ("cls", 30)
+    assert manifest["prompts"] == {"query": "x ", "passage": "d: "}
+    assert manifest["sources"] == {
+        "pooling": "--pooling",
+        "max_input_tokens": "--max-tokens",
+        "prompts": f"--query-prompt, {sent_by_clients}",
+    }
 
 
 @pytest.mark.parametrize(
@@ -240,22 +248,3 @@ def test_small_letters_are_no_matter_where_the_tokenizer_makes_them(tmp_path: Pa
     folder = snapshots.write(tmp_path, BERT).folder
     put(folder, MODULE, {"do_lower_case": True})
     sentence.read(folder)
-
-
-def test_the_manifest_has_what_the_files_say(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(folder, MODULE, {"max_seq_length": 12})
-    published = {"prompts": {"query": "q: ", "document": "d: "}, "default_prompt_name": "document"}
-    put(folder, MODEL, published)
-    arguments = ["--model", folder, "--out", tmp_path / "out", "--precision", "fp32"]
-    assert run(monkeypatch, *arguments) == 0
-    manifest = manifest_of(tmp_path / "out")
-    assert manifest["max_input_tokens"] == 12
-    assert len(manifest["canary"]["token_ids"]) <= 12
-    assert manifest["prompts"] == {"query": "q: ", "passage": "d: "}
-    assert manifest["default_prompt"] == "passage"
-    assert run(monkeypatch, *arguments, "--query-prompt", "x", "--max-tokens", "30") == 0
-    manifest = manifest_of(tmp_path / "out")
-    assert manifest["max_input_tokens"] == 30
-    assert manifest["prompts"] == {"query": "x", "passage": "d: "}
