@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
-# Packs what scripts/gpu_check.sh needs on a bare machine without network into parts of at most 60
-# MiB: the binary without its symbols, the scripts, packages, libraries, the stand-in for TensorRT
-# that runs on a GPU, and wrk when it is here.
-# On that machine `sh unpack.sh` in the folder of the parts puts everything together and says how to
-# go on.
+# Packs what scripts/gpu_check.sh needs on a bare machine without network into one archive: the
+# binary without its symbols, the scripts, packages, libraries, the stand-in for TensorRT that runs
+# on a GPU, and wrk when it is here. Prints the command for that machine.
 #
-#   scripts/gpu_carry.sh --out FOLDER [--binary FILE] [--package DIR]... [--library-dir DIR]
-#       [--cuda-library-dir DIR] [--standins DIR] [--part-mib N]
+#   scripts/gpu_carry.sh --out FILE.tar.gz [--binary FILE] [--package DIR]... [--library-dir DIR]
+#       [--cuda-library-dir DIR] [--standins DIR]
 #
 # --standins names what scripts/gpu_standins.sh has built; without it that is built now.
 set -euo pipefail
@@ -14,9 +12,11 @@ shopt -s nullglob
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+# shellcheck source=scripts/lib/standin.sh
+. "$ROOT/scripts/lib/standin.sh"
 answer_help "$@"
 
-OUT="" BINARY="$ROOT/target/release/duovec" LIBRARIES="" CUDA="" STANDINS="" PART_MIB=60 PACKAGES=()
+OUT="" BINARY="$ROOT/target/release/duovec" LIBRARIES="" CUDA="" STANDINS="" PACKAGES=()
 while [ $# -gt 0 ]; do
     [ $# -gt 1 ] || die "$1 needs a value"
     case $1 in
@@ -26,26 +26,21 @@ while [ $# -gt 0 ]; do
         --library-dir) LIBRARIES=$2 ;;
         --cuda-library-dir) CUDA=$2 ;;
         --standins) STANDINS=$2 ;;
-        --part-mib) PART_MIB=$2 ;;
         *) die "unknown argument $1: see --help" ;;
     esac
     shift 2
 done
-[ -n "$OUT" ] || die "name the folder for the parts with --out"
+[ -n "$OUT" ] || die "name the archive with --out"
 [ -x "$BINARY" ] || die "$BINARY is not there: build it, or name another with --binary"
 [ ${#PACKAGES[@]} -gt 0 ] || PACKAGES=("$ROOT/engines/$PACKAGE_NAME")
-case $PART_MIB in
-    '' | *[!0-9]* | 0) die "--part-mib: '$PART_MIB' is not a number of MiB" ;;
-esac
 # One of the two suits the driver there.
 CUDAS=("$CUDA")
 [ -n "$CUDA" ] || CUDAS=("$ROOT/third_party/cuda/lib" "$ROOT/third_party/cuda-12/lib")
-mkdir -p "$OUT" || die "cannot write to $OUT"
-[ -z "$(ls -A "$OUT")" ] || die "$OUT is not empty: parts of different packings must not mix"
 
 TREE=$(mktemp -d)
-trap 'rm -rf "$TREE"' EXIT
+trap 'rm -rf "$TREE" "$OUT.unfinished"' EXIT
 trap 'exit 130' INT TERM
+: >"$OUT.unfinished" || die "cannot write $OUT"
 
 # into FOLDER FILES...: copies them to that folder of the tree.
 into() {
@@ -89,6 +84,7 @@ into scripts "$ROOT"/scripts/gpu_check.sh "$ROOT"/scripts/{gpu_check,load,debian
     "$ROOT"/scripts/default_package
 into tests/golden "$ROOT/tests/golden/$PACKAGE_NAME.json"
 into tests/fixtures "$ROOT/tests/fixtures/tiny"
+into tests/clients "$ROOT/tests/clients/server.py"
 for package in "${PACKAGES[@]}"; do
     [ -e "$package/manifest.json" ] || die "$package is no package: it has no manifest.json"
     into engines "$package"
@@ -100,32 +96,18 @@ done
 if [ -n "$STANDINS" ]; then
     into third_party/standins "$STANDINS"/*.so.*
 elif [ -e "$ROOT/third_party/headers/tensorrt" ]; then
-    "$ROOT/scripts/gpu_standins.sh" --out "$TREE/third_party/standins"
+    (cd "$ROOT" && make_gpu_standins "$TREE/third_party/standins") ||
+        die "the stand-ins cannot be built; the reason stands above"
 else
     say "left out: the stand-in for TensorRT, since scripts/fetch_tensorrt.sh did not run here"
 fi
 carry_wrk
 find "$TREE" -name __pycache__ -prune -exec rm -rf {} +
 
-cat >"$OUT/unpack.sh" <<'UNPACK'
-#!/bin/sh
-# Puts the parts beside this script together in the folder that is named, or in ./duovec.
-set -eu
-target=${1:-duovec}
-mkdir -p "$target"
-target=$(cd "$target" && pwd)
-cd "$(dirname "$0")"
-if ! sha256sum --check --quiet SHA256SUMS; then
-    echo "duovec: a part is missing or damaged: carry it again" >&2
-    exit 1
-fi
-cat part-* | gzip -dc | tar -x -C "$target"
-packages=$(cd "$target" && printf " --package '%s'" engines/*)
-echo "Now run this; --limit SECONDS bounds its time:"
-echo "cd '$target' && PATH=\"\$PWD/tools:\$PATH\" scripts/gpu_check.sh$packages"
-UNPACK
-tar -C "$TREE" --sort=name -c . | gzip -6 |
-    split -b "$((PART_MIB * 1024 * 1024))" -d -a 3 - "$OUT/part-" || die "cannot write to $OUT"
-(cd "$OUT" && sha256sum part-* >SHA256SUMS) || die "cannot write to $OUT"
-count=$(find "$OUT" -name 'part-*' | wc -l)
-say "$count parts in $OUT: carry all of the folder, then sh unpack.sh"
+tar -C "$TREE" --sort=name -czf "$OUT.unfinished" . || die "cannot write $OUT"
+mv "$OUT.unfinished" "$OUT"
+say "carry $OUT, unpack it with tar -xzf in an empty folder, and run there:"
+cd "$TREE"
+printf 'scripts/gpu_check.sh'
+printf " --package '%s'" engines/*
+echo

@@ -3,7 +3,7 @@
 # scripts/gpu_check.sh: with it the real driver and CUDA runtime are checked without TensorRT. It
 # needs a C++ compiler and what scripts/fetch_tensorrt.sh fetches, and no GPU.
 #
-#   scripts/gpu_standins.sh [--out FOLDER]
+#   scripts/gpu_standins.sh
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
@@ -12,17 +12,9 @@ set -euo pipefail
 . "$ROOT/scripts/lib/standin.sh"
 answer_help "$@"
 
-OUT="$ROOT/third_party/standins"
-while [ $# -gt 0 ]; do
-    [ $# -gt 1 ] || die "$1 needs a value"
-    case $1 in
-        --out) OUT=$(realpath -m "$2") ;;
-        *) die "unknown argument $1: see --help" ;;
-    esac
-    shift 2
-done
 cd "$ROOT"
 [ -e third_party/headers/tensorrt ] ||
     die "the headers of TensorRT are not here: run scripts/fetch_tensorrt.sh"
-make_gpu_standins "$OUT" || die "the stand-ins cannot be built; the reason stands above"
-say "the stand-ins for a GPU are in $OUT"
+make_gpu_standins third_party/standins ||
+    die "the stand-ins cannot be built; the reason stands above"
+say "the stand-ins for a GPU are in $ROOT/third_party/standins"

@@ -1,6 +1,5 @@
-"""What a machine with a GPU needs for its check is carried there in parts, and found there."""
+"""What a machine with a GPU needs for its check is carried there, and found there."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -22,35 +21,33 @@ done
 
 
 def carry(tmp_path: Path, *libraries: str) -> subprocess.CompletedProcess[str]:
-    """Carries libraries of these names, and a package with a file that cannot be packed small."""
+    """Packs libraries of these names, and a package."""
     package = tmp_path / "a model"
     package.mkdir()
     (package / "manifest.json").write_text('{"hidden_size": 384}')
-    (package / "model.onnx").write_bytes(os.urandom(5 << 19))
     more = ("libz.so.1", "libcudart.so.13", "cuda/libcudart.so.13", "standins/libother.so.1")
     for name in (*libraries, *more):
         program(tmp_path / "lib" / name, "")
-    words = ["--out", tmp_path / "out", "--package", package, "--library-dir", tmp_path / "lib"]
-    words += ["--binary", program(tmp_path / "bin/duovec", BINARY), "--part-mib", "1"]
+    words = ["--out", "gpu.tar.gz", "--package", package, "--library-dir", tmp_path / "lib"]
+    words += ["--binary", program(tmp_path / "bin/duovec", BINARY)]
     words += ["--cuda-library-dir", tmp_path / "lib/cuda", "--standins", tmp_path / "lib/standins"]
-    return run("bash", SCRIPTS / "gpu_carry.sh", *words)
+    return run("bash", SCRIPTS / "gpu_carry.sh", *words, cwd=tmp_path)
 
 
-def unpack(tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Puts the parts together in `there it is`."""
-    return run("sh", "out/unpack.sh", "there it is", cwd=tmp_path)
+def unpack(tmp_path: Path) -> Path:
+    """The folder in which the archive is unpacked."""
+    there = tmp_path / "there it is"
+    there.mkdir()
+    run("tar", "-xzf", tmp_path / "gpu.tar.gz", cwd=there)
+    return there
 
 
-def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
+def test_what_is_carried_arrives_as_it_was(tmp_path: Path) -> None:
     done = carry(tmp_path, "libnvinfer.so.11")
     assert done.returncode == 0, done.stderr
-    parts = sorted((tmp_path / "out").glob("part-*"))
-    assert len(parts) >= 3
-    assert max(part.stat().st_size for part in parts) <= 1 << 20
-    unpack(tmp_path)
-    there = tmp_path / "there it is"
+    there = unpack(tmp_path)
     for carried, original in [
-        ("engines/a model/model.onnx", tmp_path / "a model/model.onnx"),
+        ("engines/a model/manifest.json", tmp_path / "a model/manifest.json"),
         ("target/release/duovec", tmp_path / "bin/duovec"),
         ("third_party/standins/libother.so.1", tmp_path / "lib/standins/libother.so.1"),
         ("tests/fixtures/tiny/manifest.json", SCRIPTS.parent / "tests/fixtures/tiny/manifest.json"),
@@ -58,18 +55,6 @@ def test_what_is_carried_in_parts_is_whole_again(tmp_path: Path) -> None:
         assert (there / carried).read_bytes() == original.read_bytes()
     helped = run(there / "scripts/gpu_check.sh", "--help")
     assert helped.returncode == 0, helped.stderr
-    parts[1].write_bytes(parts[1].read_bytes()[:-1])
-    again = unpack(tmp_path)
-    assert again.returncode == 1
-    assert "a part is missing or damaged" in again.stderr
-
-
-def test_parts_of_different_packings_do_not_mix(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/part-000").write_text("old")
-    done = carry(tmp_path)
-    assert done.returncode == 1
-    assert "is not empty" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -85,10 +70,8 @@ def test_carried_libraries_are_taken_by_the_printed_command(
 ) -> None:
     done = carry(tmp_path, *libraries)
     assert done.returncode == 0, done.stderr
-    printed = unpack(tmp_path).stdout.splitlines()[-1]
-    calls = tmp_path / "calls"
-    ran = run("sh", "-c", printed, CALLS=str(calls))
-    there = tmp_path / "there it is"
+    there, calls = unpack(tmp_path), tmp_path / "calls"
+    ran = run("sh", "-c", done.stdout, cwd=there, CALLS=str(calls))
     report = (there / "gpu-report.md").read_text()
     assert ran.returncode == 1, ran.stderr
     folder = there / "third_party" / flavour / "lib"
@@ -107,3 +90,4 @@ def test_a_folder_without_libraries_of_tensorrt_is_not_carried(tmp_path: Path) -
     done = carry(tmp_path)
     assert done.returncode == 1
     assert "has neither libnvinfer.so.* nor libtensorrt_rtx.so.*" in done.stderr
+    assert not list(tmp_path.glob("gpu.tar.gz*"))
