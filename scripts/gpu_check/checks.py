@@ -17,13 +17,10 @@ from gpu_check.server import Server
 
 GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
 BASELINE = Path(__file__).with_name("baseline.py")
-#: Shapes that PyTorch runs too.
-BASELINE_SHAPES = "1x32,1x128,8x128,32x128,64x128,16x512"
-#: Width of an encoder, and the shapes that PyTorch runs on a machine where no plan may run.
-ENCODERS = {
-    "e5-small's shape": (384, BASELINE_SHAPES + ",1x512"),
-    "BGE-M3's shape": (1024, "1x32,1x128,1x512,8x512,64x128,1x8192,2x8192"),
-}
+#: Shapes that PyTorch runs, and plans beside it.
+SHAPES = "1x32,1x128,8x128,32x128,64x128,16x512"
+#: Encoders that PyTorch runs also where no plan does: width, name, and further shapes.
+ENCODERS = [(384, "e5-small", ",1x512"), (1024, "BGE-M3", ",1x512,8x512,1x8192,2x8192")]
 WORKERS = (1, 2, 4)
 
 
@@ -46,10 +43,11 @@ class Checks(Programs):
                         raise SkipSection("no plan runs here")
                     self.limit.seconds()
                     check(package)
-        for name, (hidden, shapes) in ENCODERS.items():
-            with self.report.section(f"PyTorch: {name}"):
-                self.limit.seconds()
-                tables.pytorch(self.report, self.pytorch(hidden, shapes))
+        for hidden, name, _ in ENCODERS:
+            if hidden not in self.encoders:
+                with self.report.section(f"PyTorch: {name}'s shape"):
+                    self.limit.seconds()
+                    tables.pytorch(self.report, self.pytorch(hidden))
         standins.check_all(self)
         with self.report.section("Memory accesses"):
             self.limit.seconds()
@@ -190,17 +188,20 @@ class Checks(Programs):
     def baseline(self, package: Path) -> None:
         """Both on the same shapes, without a server in front."""
         hidden = json.loads((package / "manifest.json").read_text())["hidden_size"]
-        torch = self.pytorch(hidden, BASELINE_SHAPES)
-        tables.pytorch(self.report, torch, self.bench(package, "--shapes", BASELINE_SHAPES))
+        torch = self.pytorch(hidden)
+        tables.pytorch(self.report, torch, self.bench(package, "--shapes", SHAPES))
 
-    def pytorch(self, hidden: int, shapes: str) -> dict[str, Any]:
-        """What an encoder of that width takes in PyTorch."""
-        words = ["--hidden", str(hidden), "--shapes", shapes]
-        done = self.call([sys.executable, str(BASELINE), *words])
-        if done.returncode != 0:
-            raise SkipSection((done.stdout.strip() or done.stderr.strip()[-200:]) or "no PyTorch")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+    def pytorch(self, hidden: int) -> dict[str, Any]:
+        """What an encoder of that width takes in PyTorch; measured once."""
+        if hidden not in self.encoders:
+            shapes = SHAPES + "".join(more for width, _, more in ENCODERS if width == hidden)
+            words = ["--hidden", str(hidden), "--shapes", shapes]
+            done = self.call([sys.executable, str(BASELINE), *words])
+            if done.returncode != 0:
+                said = done.stdout.strip() or done.stderr.strip()[-200:]
+                raise SkipSection(said or "no PyTorch")
+            self.encoders[hidden] = json.loads(done.stdout)
+        return self.encoders[hidden]
 
     def sanitizer(self, package: Path) -> None:
         """NVIDIA's checker of memory accesses, where it is installed."""

@@ -202,6 +202,19 @@ def test_without_pytorch_its_section_is_left_out(
     assert "- SKIP PyTorch is not here" in (tmp_path / "report.md").read_text()
 
 
+def test_pytorch_runs_the_encoder_of_a_width_once(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = '{"version": "2", "shapes": []}'
+    python = program(tmp_path / "python", f"echo $* >>{tmp_path}/ran; echo '{found}'")
+    monkeypatch.setattr(sys, "executable", str(python))
+    checks = make(f"echo '{found}'")
+    checks.baseline(tmp_path / "model")
+    assert not checks.all()
+    widths = re.findall(r"--hidden (\d+)", (tmp_path / "ran").read_text())
+    assert widths == ["384", "1024"]
+
+
 def test_the_memory_of_all_gpus_is_told_by_stage() -> None:
     figures = {"captured_graphs": 7}
     for device, mega in [(0, (80_000, 1_500, 78_000)), (1, (80_000, 500, 79_250))]:
