@@ -1,6 +1,6 @@
-"""A model hub on loopback: its answers are those that huggingface_hub reads.
+"""A model hub without a network: its answers are those that huggingface_hub reads.
 
-Small files are served at once; `large` ones lie on a second server, to which the first redirects
+Small files are answered at once; `large` ones lie at another address, to which the hub redirects
 with their digest and size, as hubs do. What goes wrong is chosen by the attributes of `FakeHub`.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import socketserver
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
+
+import httpx2  # The library that huggingface_hub speaks HTTP with.
+from huggingface_hub.utils._http import hf_request_event_hook
 
 NAME = "someone/tiny-m3"
+URL, STORAGE = "https://hub", "https://storage"
 LARGE_BYTES = 20_000
 HEADER_RANGE = "bytes=0-100000"
 """How huggingface_hub asks for the header of a safetensors file."""
@@ -30,7 +30,7 @@ class FakeHub:
 
     commits: dict[str, dict[str, bytes]]
     revisions: dict[str, str]
-    url: str = ""
+    unreachable: bool = False
     gated: bool = False
     """Whether files need the token `good`."""
     cuts: int = 0
@@ -44,6 +44,20 @@ class FakeHub:
     leaked: bool = False
     """Whether the token came to where large files lie."""
 
+    @classmethod
+    def of(cls, files: dict[str, bytes]) -> FakeHub:
+        """With these files as its branch `main`."""
+        commit = commit_of(files)
+        return cls({commit: files}, {"main": commit})
+
+    def client(self) -> httpx2.Client:
+        """For huggingface_hub's `set_client_factory`: as its own, but for the transport."""
+        return httpx2.Client(
+            transport=httpx2.MockTransport(self._answer),
+            event_hooks={"request": [hf_request_event_hook]},
+            follow_redirects=True,
+        )
+
     def sent(self, end: str) -> list[str | None]:
         """The ranges in which large files were asked for, but for their headers."""
         found = [
@@ -52,6 +66,84 @@ class FakeHub:
             if m == "GET" and path.endswith(end) and "/resolve/" not in path
         ]
         return [asked for asked in found if asked != HEADER_RANGE]
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        if self.unreachable:
+            raise httpx2.ConnectError("there is no network")
+        path, asked = unquote(request.url.path), request.headers.get("Range")
+        self.requests.append((request.method, path, asked))
+        if str(request.url).startswith(STORAGE):
+            self.leaked |= "Authorization" in request.headers
+            return self._large(path, asked)
+        if self.status:
+            return httpx2.Response(self.status)
+        return self._small(path, request.headers.get("Authorization"))
+
+    def _small(self, path: str, token: str | None) -> httpx2.Response:
+        """What the hub itself says: about revisions, of files, and where large ones are."""
+        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
+        file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        found = api or file
+        if not found or found[1] != NAME:
+            return refused(401, "RepoNotFound")
+        revision = (api[3] if api else file[2]) or "main"
+        commit = self.revisions.get(revision, revision)
+        if commit not in self.commits:
+            return refused(404, "RevisionNotFound")
+        files = self.commits[commit]
+        if api and api[2] == "tree":
+            return httpx2.Response(200, json=[listed(*one) for one in files.items()])
+        if api:
+            return httpx2.Response(200, json={"id": NAME, "sha": commit})
+        if self.gated and token != "Bearer good":
+            return refused(401, "GatedRepo")
+        about = {"X-Repo-Commit": commit}
+        if file[3] not in files:
+            return refused(404, "EntryNotFound", about)
+        data = files[file[3]]
+        about["ETag"] = f'"{hashlib.sha1(data).hexdigest()}"'
+        if len(data) < LARGE_BYTES:
+            return httpx2.Response(200, content=data, headers=about)
+        about |= {"X-Linked-Etag": f'"{digest(data)}"', "X-Linked-Size": str(len(data))}
+        return httpx2.Response(
+            302, headers=about | {"Location": f"{STORAGE}/{digest(data)}/{file[3]}"}
+        )
+
+    def _large(self, path: str, asked: str | None) -> httpx2.Response:
+        """The bytes of a digest, from where the client asks."""
+        wanted = path.split("/")[1]
+        every = (data for files in self.commits.values() for data in files.values())
+        data = next(data for data in every if digest(data) == wanted)
+        if self.wrong_bytes:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        status, about = 200, {}
+        parts = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
+        if parts and self.ranges:
+            start, end = int(parts[1]), min(int(parts[2] or len(data)), len(data) - 1)
+            status, about = 206, {"Content-Range": f"bytes {start}-{end}/{len(data)}"}
+            data = data[start : end + 1]
+        about["Content-Length"] = str(len(data))
+        if self.cuts and asked != HEADER_RANGE and path.endswith((".safetensors", ".bin")):
+            self.cuts -= 1
+            return httpx2.Response(status, headers=about, content=cut_in_the_middle(data))
+        return httpx2.Response(status, headers=about, content=data)
+
+
+def refused(status: int, code: str, about: dict[str, str] | None = None) -> httpx2.Response:
+    return httpx2.Response(status, headers={"X-Error-Code": code, **(about or {})})
+
+
+def cut_in_the_middle(data: bytes) -> Iterator[bytes]:
+    yield data[: len(data) // 2]
+    raise httpx2.RemoteProtocolError("the connection ended")
+
+
+def listed(path: str, data: bytes) -> dict[str, object]:
+    oid = hashlib.sha1(data).hexdigest()
+    found: dict[str, object] = {"type": "file", "path": path, "size": len(data), "oid": oid}
+    if len(data) >= LARGE_BYTES:
+        found["lfs"] = {"oid": digest(data), "size": len(data), "pointerSize": 134}
+    return found
 
 
 def digest(data: bytes) -> str:
@@ -66,125 +158,3 @@ def commit_of(files: dict[str, bytes]) -> str:
 def files_of(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
-@contextmanager
-def served(files: dict[str, bytes]) -> Iterator[FakeHub]:
-    """The hub with these files as its branch `main`."""
-    commit = commit_of(files)
-    hub = FakeHub({commit: files}, {"main": commit})
-    with (
-        _server(lambda request: _answer_large(hub, request)) as storage,
-        _server(lambda request: _answer(hub, request, storage)) as hub.url,
-    ):
-        yield hub
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that left, or was left, is no fault."""
-
-
-@contextmanager
-def _server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            answer(self)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server: socketserver.TCPServer = _Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _send(
-    request: BaseHTTPRequestHandler,
-    body: bytes,
-    status: int = 200,
-    headers: dict[str, str] | None = None,
-    *,
-    cut: bool = False,
-) -> None:
-    """With `cut` the connection ends in the middle of the body."""
-    request.send_response(status)
-    for key, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-        request.send_header(key, value)
-    request.end_headers()
-    if request.command == "GET":
-        request.wfile.write(body[: len(body) // 2] if cut else body)
-        request.close_connection = cut
-
-
-def _answer(hub: FakeHub, request: BaseHTTPRequestHandler, storage: str) -> None:
-    path = unquote(urlsplit(request.path).path)
-    hub.requests.append((request.command, path, request.headers.get("Range")))
-    api = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
-    file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
-    found = api or file
-    if hub.status:
-        _send(request, b"{}", hub.status)
-        return
-    if not found or found[1] != NAME:
-        _send(request, b"{}", 401, {"X-Error-Code": "RepoNotFound"})
-        return
-    revision = (api[3] if api else file[2]) or "main"
-    commit = hub.revisions.get(revision, revision)
-    if commit not in hub.commits:
-        _send(request, b"{}", 404, {"X-Error-Code": "RevisionNotFound"})
-    elif api and api[2] == "tree":
-        _send(request, json.dumps([_listed(*f) for f in hub.commits[commit].items()]).encode())
-    elif api:
-        _send(request, json.dumps({"id": NAME, "sha": commit}).encode())
-    elif hub.gated and request.headers.get("Authorization") != "Bearer good":
-        _send(request, b"{}", 401, {"X-Error-Code": "GatedRepo"})
-    elif file[3] not in hub.commits[commit]:
-        _send(request, b"{}", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-    else:
-        data = hub.commits[commit][file[3]]
-        about = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}
-        if len(data) < LARGE_BYTES:
-            _send(request, data, 200, about)
-        else:
-            about["X-Linked-Etag"], about["X-Linked-Size"] = f'"{digest(data)}"', str(len(data))
-            about["Location"] = f"{storage}/{digest(data)}/{file[3]}"
-            _send(request, b"", 302, about)
-
-
-def _listed(path: str, data: bytes) -> dict[str, object]:
-    oid = hashlib.sha1(data).hexdigest()
-    found: dict[str, object] = {"type": "file", "path": path, "size": len(data), "oid": oid}
-    if len(data) >= LARGE_BYTES:
-        found["lfs"] = {"oid": digest(data), "size": len(data), "pointerSize": 134}
-    return found
-
-
-def _answer_large(hub: FakeHub, request: BaseHTTPRequestHandler) -> None:
-    """The bytes of a digest, from where the client asks."""
-    asked = request.headers.get("Range")
-    hub.requests.append((request.command, request.path, asked))
-    hub.leaked |= "Authorization" in request.headers
-    wanted = request.path.split("/")[1]
-    data = next(d for files in hub.commits.values() for d in files.values() if digest(d) == wanted)
-    if hub.wrong_bytes:
-        data = data[:-1] + bytes([data[-1] ^ 1])
-    cut = hub.cuts > 0 and asked != HEADER_RANGE and request.path.endswith((".safetensors", ".bin"))
-    hub.cuts -= cut
-    parts = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
-    if not parts or not hub.ranges:
-        _send(request, data, cut=cut)
-        return
-    start, end = int(parts[1]), min(int(parts[2] or len(data)), len(data) - 1)
-    place = {"Content-Range": f"bytes {start}-{end}/{len(data)}"}
-    _send(request, data[start : end + 1], 206, place, cut=cut)

@@ -1,4 +1,4 @@
-"""Models by name: what is fetched from a hub on loopback, kept, gone on with and refused."""
+"""Models by name: what is fetched from a hub, kept, gone on with and refused."""
 
 import json
 import resource
@@ -15,7 +15,8 @@ import fake_hub
 import pytest
 from export_packages import manifest_of, run
 from fake_hub import NAME, FakeHub
-from huggingface_hub import constants
+from huggingface_hub import constants, set_client_factory
+from huggingface_hub.utils._http import default_client_factory
 from program_files import SCRIPTS
 from program_files import run as run_program
 
@@ -50,11 +51,13 @@ def hub(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
-    with fake_hub.served(files) as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        yield hub
+    monkeypatch.setattr(constants, "ENDPOINT", fake_hub.URL)
+    template = f"{fake_hub.URL}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    hub = FakeHub.of(files)
+    set_client_factory(hub.client)
+    yield hub
+    set_client_factory(default_client_factory)
 
 
 @pytest.fixture
@@ -90,7 +93,7 @@ def test_a_name_is_enough_and_the_second_start_asks_nobody(
     hub.requests.clear()
     # An interpreter without packages, as a command has that only looks for what is kept.
     command = [sys.executable, "-S", "-s", SCRIPTS / "export_onnx.py", "--precision", "fp32"]
-    again = run_program(*command, "--model", NAME, HF_ENDPOINT=hub.url)
+    again = run_program(*command, "--model", NAME, HF_ENDPOINT=fake_hub.URL)
     assert (again.stdout, again.stderr) == (f"{package}\n", "")
     assert export() == package
     assert export(model=f"{NAME}@{commit}") == package
@@ -173,7 +176,7 @@ def test_a_gated_model_needs_a_token_which_stays_with_the_hub(
     hub.gated = True
     answer = export()
     assert answer == (
-        f"error: {NAME} is gated: accept its terms at {hub.url}/{NAME}, then name your token "
+        f"error: {NAME} is gated: accept its terms at {fake_hub.URL}/{NAME}, then name your token "
         "with HF_TOKEN"
     )
     monkeypatch.setenv("HF_TOKEN", "good")
@@ -342,8 +345,8 @@ def test_without_a_network_the_sentence_says_so(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "(HF_HUB_OFFLINE is set): run again with a network" in str(export())
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert f"{NAME} could not be fetched from http://127.0.0.1:9" in str(export())
+    hub.unreachable = True
+    assert f"{NAME} could not be fetched from {fake_hub.URL}" in str(export())
 
 
 def test_a_cache_that_cannot_be_written_is_named(
