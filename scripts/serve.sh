@@ -27,6 +27,20 @@ set -euo pipefail
 # shellcheck source=scripts/lib/gpu.sh
 . "$ROOT/scripts/lib/gpu.sh"
 
+# check_flags ARGUMENTS OF duovec serve...: refuses one that is no flag, or is left over, before
+# anything is made that takes minutes.
+check_flags() {
+    local name
+    while [ $# -gt 0 ]; do
+        name=${1%%=*}
+        [ "$name" = --config ] || grep -qF "| \`$name\`" "$ROOT/docs/settings.md" ||
+            die "$1 is no flag of duovec serve: docs/settings.md lists them"
+        # Each takes a value, which may stand behind it.
+        [ "$name" != "$1" ] || [ $# = 1 ] || shift
+        shift
+    done
+}
+
 answer_help "$@"
 GPU=true
 arguments=() wishes=()

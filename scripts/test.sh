@@ -12,6 +12,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 # shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
+# shellcheck source=scripts/lib/programs.sh
+. "$ROOT/scripts/lib/programs.sh"
 answer_help "$@"
 QUICK=
 case "$*" in

@@ -8,6 +8,8 @@ set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
+# shellcheck source=scripts/lib/programs.sh
+. "$ROOT/scripts/lib/programs.sh"
 answer_help "$@"
 # shellcheck source=scripts/lib/steps.sh
 . "$ROOT/scripts/lib/steps.sh"
