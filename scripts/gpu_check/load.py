@@ -63,8 +63,7 @@ def run(wrk: Wrk, server: Server, texts: list[str], shape: Shape, seconds: float
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.write(bodies(texts, shape))
         file.flush()
-        url = f"http://{server.address}/v1/embeddings"
-        return wrk.run(url, shape.clients, seconds, Path(file.name))
+        return wrk.run(f"{server.url}/v1/embeddings", shape.clients, seconds, Path(file.name))
 
 
 def run_all(report: Report, server: Server, texts: list[str], seconds: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_check.report import Report, SkipSection
-from gpu_check.server import READY_SECONDS_MAX, Server
+from gpu_check.server import Server
 
 #: In the order in which they are taken.
 FLAVOURS = ("tensorrt", "tensorrt-rtx")
@@ -20,6 +20,8 @@ FLAVOURS = ("tensorrt", "tensorrt-rtx")
 FAULTS = "DUOVEC_STANDIN_FAULTS"
 #: A build of the largest model takes a minute, the check of its files some seconds.
 COMMAND_SECONDS_MAX = 900.0
+#: A large package is loaded, warmed up and captured in less.
+READY_SECONDS_MAX = 600.0
 
 
 class Limit:
@@ -58,14 +60,17 @@ class Programs:
         told.environment = self.environment | {FAULTS: f"{before},{faults}" if before else faults}
         return told
 
-    def command(self, *words: str) -> list[str]:
-        """The binary with the libraries' folders."""
+    def folders(self) -> list[str]:
+        """The flags that name the libraries' folders."""
         folders = {
             "--tensorrt-library-dir": self.library_dir,
             "--cuda-library-dir": self.typed.cuda_library_dir,
         }
-        named = [word for name, path in folders.items() if path for word in (name, str(path))]
-        return [str(self.typed.binary), *words, *named]
+        return [word for name, path in folders.items() if path for word in (name, str(path))]
+
+    def command(self, *words: str) -> list[str]:
+        """The binary with the libraries' folders."""
+        return [str(self.typed.binary), *words, *self.folders()]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs the binary to its end."""
@@ -84,9 +89,12 @@ class Programs:
 
     def serve(self, package: Path, *more: str) -> Server:
         """A server of that package that is ready."""
-        command = self.command("serve", "--package", str(package), "--engine", self.flavour)
-        ready = self.limit.seconds(READY_SECONDS_MAX)
-        server = Server([*command, *more], ready, self.environment)
+        server = Server(
+            ["--package", str(package), "--engine", self.flavour, *self.folders(), *more],
+            binary=str(self.typed.binary),
+            environment=self.environment,
+            timeout_s=self.limit.seconds(READY_SECONDS_MAX),
+        )
         self.report.check(True, f"the server is ready after {server.ready_seconds:.1f} s")
         return server
 

@@ -52,14 +52,12 @@ def own_memory(server: Server) -> Iterator[list[float]]:
     Mapped files are left out: pages of the word table come with the words of the texts, whoever
     sends them, and the system takes them back.
     """
-    status = Path(f"/proc/{server.process.pid}/status")
     ended = threading.Event()
     samples: list[float] = []
 
     def sample() -> None:
         while not ended.is_set():
-            line = next(line for line in status.read_text().splitlines() if "RssAnon:" in line)
-            samples.append(int(line.split()[1]) * 1024 / 1e6)
+            samples.append(server.memory_bytes("RssAnon") / 1e6)
             ended.wait(SAMPLE_S)
 
     with ThreadPoolExecutor(1) as pool:

@@ -1,19 +1,22 @@
-"""The real binary as a child process, for tests and benchmarks that drive it over HTTP."""
+"""The real binary as a child process, for tests, benchmarks and checks that drive it over HTTP.
+
+The standard library of Python 3.10 is all it needs: scripts/gpu_check runs on bare machines.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import httpx
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("DUOVEC_TEST_BINARY", str(ROOT / "target/release/duovec"))
@@ -26,22 +29,36 @@ END_TIMEOUT_S = 600
 """Of programs that end by themselves: the machine may be busy."""
 
 
-class Server:
-    """One server on a port of its own; its log is kept for the message of a failure."""
+Started = TypeVar("Started", bound="Server")
 
-    def __init__(self, arguments: list[str], port: int = 0) -> None:
-        """Start `duovec serve` with `arguments` and wait until it is ready; port 0 is any."""
-        command = [BINARY, "serve", "--port", str(port), "--log-format", "json", *arguments]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+class Server:
+    """`duovec serve` on a port of its own, ready; its log is kept. Ends with its `with` block."""
+
+    def __init__(
+        self,
+        arguments: list[str],
+        port: int = 0,
+        *,
+        binary: str = BINARY,
+        environment: dict[str, str] | None = None,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """Start it with `arguments` and wait until it is ready; port 0 is any."""
+        command = [binary, "serve", "--port", str(port), "--log-format", "json", *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.log: list[str] = []
-        self._address = threading.Event()
-        self.url = ""
+        self.url, self.ready_seconds = "", math.inf
+        self._ready_or_ended = threading.Event()
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         try:
-            self._wait_ready()
+            self._ready_or_ended.wait(timeout_s)
+            if self.ready_seconds == math.inf:
+                raise RuntimeError(f"the server did not become ready:\n{self.words()}")
         except BaseException:
             self.process.kill()
+            self.process.wait()
             raise
 
     def _read_log(self) -> None:
@@ -52,27 +69,33 @@ class Server:
                 said = json.loads(line)
                 if (address := said.get("address")) and not self.url:
                     self.url = f"{'https' if said.get('tls') else 'http'}://{address}"
-                    self._address.set()
+                if "load_ms" in said:
+                    self.ready_seconds = said["load_ms"] / 1000
+                    self._ready_or_ended.set()
+        self._ready_or_ended.set()
 
-    def _wait_ready(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if self._address.wait(0.1):
-                if answers(self.url + "/health", verify=False):
-                    return
-                time.sleep(0.05)
-        raise RuntimeError("the server did not become ready:\n" + "\n".join(self.log[-20:]))
+    def words(self) -> str:
+        """The end of its log, whole once it has ended."""
+        if self.process.poll() is not None:
+            self._reader.join(timeout=5)
+        return "\n".join(self.log[-20:])
+
+    def memory_bytes(self, kind: str = "VmRSS") -> int:
+        """Memory of that name in /proc, now."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith(f"{kind}:"))
+        return int(line.split()[1]) * 1024
 
     def resident_megabytes(self) -> float:
         """Resident memory of the process, in MB (10^6 bytes)."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024 / 1e6
+        return self.memory_bytes() / 1e6
 
     def items(self, path: str = "/v1/embeddings", **body: Any) -> list[dict[str, Any]]:
         """The items of an answer."""
-        answer = httpx.post(self.url + path, json=body, timeout=60).raise_for_status()
-        found: list[dict[str, Any]] = answer.json()["data"]
+        content, fields = json.dumps(body).encode(), {"content-type": "application/json"}
+        request = urllib.request.Request(self.url + path, content, fields)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]
         return found
 
     def stop(self) -> int:
@@ -85,12 +108,18 @@ class Server:
             self.process.kill()
             raise
 
+    def __enter__(self: Started) -> Started:
+        """It is ready already."""
+        return self
 
-def answers(url: str, timeout_s: float = 5, **more: Any) -> bool:
-    """Whether a GET succeeds; `more` is what httpx needs beside it."""
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url, timeout=timeout_s, **more).is_success
-    return False
+    def __exit__(self, *_: object) -> None:
+        """Ends it if it still runs."""
+        self.stop()
+
+
+def running(*arguments: str) -> Server:
+    """A server that is ready, for a `with` block."""
+    return Server(list(arguments))
 
 
 def wait_for(what: str, happened: Callable[[], Any], timeout_s: float = 60) -> None:
@@ -135,16 +164,6 @@ def certificate(folder: Path, *names: str) -> tuple[Path, Path]:
     command += ["-addext", f"subjectAltName={','.join(names)}"]
     ran(*command, "-keyout", key, "-out", made)
     return made, key
-
-
-@contextlib.contextmanager
-def running(*arguments: str) -> Iterator[Server]:
-    """A server that is ready, ended behind the block."""
-    server = Server(list(arguments))
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def default_package() -> str:

@@ -11,7 +11,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from server import end_process, ran
@@ -83,6 +85,13 @@ def free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
+
+
+def answers(url: str, timeout_s: float = 5, **more: Any) -> bool:
+    """Whether a GET succeeds; `more` is what httpx needs beside it."""
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, timeout=timeout_s, **more).is_success
+    return False
 
 
 def accepts(port: int, host: str = "127.0.0.1") -> bool:

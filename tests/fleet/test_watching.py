@@ -18,7 +18,7 @@ import yaml
 
 import programs
 from chart import NAMESPACE, RELEASE, of_kind, render
-from server import FAKE, ROOT, TINY, Server, answers, running, wait_for
+from server import FAKE, ROOT, TINY, Server, running, wait_for
 
 PROMETHEUS = ROOT / "deploy/prometheus"
 DASHBOARD = ROOT / "deploy/grafana/duovec.json"
@@ -111,7 +111,7 @@ def scraping(servers: list[Server], folder: Path) -> Iterator[Prometheus]:
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     ready = f"http://127.0.0.1:{port}/-/ready"
-    with programs.running(command, folder / "prometheus.log", lambda: answers(ready)):
+    with programs.running(command, folder / "prometheus.log", lambda: programs.answers(ready)):
         yield Prometheus(port)
 
 
