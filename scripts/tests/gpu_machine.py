@@ -63,16 +63,18 @@ def make_repository(tmp_path: Path) -> Path:
         "tensorrt-rtx": "$(rtx_wheel)",
         "libclang": "$WHEEL_LIBCLANG",
     }
-    for part, stamp in stamps.items():
+    wanted = " ".join(f'"{stamp}"' for stamp in stamps.values())
+    listed = f"(python3 -V && cat {root}/scripts/requirements.txt) | sha256sum | cut -c1-16"
+    # In one shell: starting it takes most of the time of a test.
+    *texts, name = shell(root, f'printf "%s\\n" {wanted}; {listed}').splitlines()
+    for part, text in zip(stamps, texts, strict=True):
         (root / "third_party" / part).mkdir(parents=True)
-        text = shell(root, f'printf "%s\\n" "{stamp}"')
-        (root / "third_party" / part / ".stamp").write_text(text)
+        (root / "third_party" / part / ".stamp").write_text(f"{text}\n")
     package = root / "engines/model"
     package.mkdir(parents=True)
     (package / "model.fp16.onnx").write_text("a graph")
     (package / "manifest.json").touch()
-    listed = f"(python3 -V && cat {root}/scripts/requirements.txt) | sha256sum | cut -c1-16"
-    venv = tmp_path / "cache" / f"venv-{shell(root, listed).strip()}"
+    venv = tmp_path / "cache" / f"venv-{name}"
     log = f'echo "$*" >>{tmp_path}/python.log'
     program(venv / "bin/python", f'{log}\nexec {sys.executable} "$@"')
     libraries = venv / "lib/python3/site-packages/openvino/libs"

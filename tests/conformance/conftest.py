@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "clients")]
-
-from conformance.reference_tokenizer import SentencepieceTokenizer  # noqa: E402
-from own_code import Ask, asking  # noqa: E402
+from conformance.reference_tokenizer import SentencepieceTokenizer
+from own_code import Ask, asking
+from server import default_package
 
 
 @pytest.fixture(scope="session")
 def package() -> Path:
     """The directory of the default package."""
-    return Path(os.environ.get("DUOVEC_PACKAGE", ROOT / "engines/multilingual-e5-small"))
+    return Path(default_package())
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import ssl
+import statistics
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -107,13 +107,7 @@ def evenly(per_second: float) -> Iterator[float]:
     return (number / per_second for number in itertools.count(1))
 
 
-def quantile(values: Iterable[float], part: float) -> float:
-    """The least of the values that this part of them does not exceed."""
-    ordered = sorted(values)
-    assert ordered, "no requests in this span"
-    return ordered[math.ceil(len(ordered) * part) - 1]
-
-
 def p99(answers: list[Answer]) -> float:
     """Seconds that 99 % of the requests took at most."""
-    return quantile((answer.seconds for answer in answers), 0.99)
+    seconds = [answer.seconds for answer in answers]
+    return statistics.quantiles(seconds, n=100, method="inclusive")[-1]

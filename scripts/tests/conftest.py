@@ -1,6 +1,0 @@
-"""Makes `import default_package` and the scripts work from any working directory."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
