@@ -2,20 +2,9 @@
 
 use std::fs;
 
-use settings::secret::ApiKey;
-
 use crate::support::{DENSE, Server};
 
 const TEXT: &str = r#"{"input":"text"}"#;
-
-#[test]
-fn unknown_routes_and_methods_come_before_the_key_and_the_key_before_the_body() {
-    let server = Server::set(|set| set.http.api_keys = vec![ApiKey::new("key")]);
-    server.get("/nothing").refused("not_found", "");
-    server.get(DENSE).refused("method_not_allowed", "");
-    let odd = [("content-type", "text/plain"), ("x-request-timeout-ms", "x")];
-    server.post_with(DENSE, &odd, "no json").refused("invalid_api_key", "");
-}
 
 /// What a server with a file of keys answers to one, before and behind a change of the file.
 fn exchange(before: &str, after: &str, key: &str, status: [u16; 2]) -> (Server, [u16; 2]) {

@@ -94,20 +94,6 @@ fn requests_for_the_same_text_at_the_same_time_run_it_once() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_the_run_from_nobody() {
-    let server = Server::ready();
-    server.hold();
-    let leaves = server.open(post(DENSE, "", ONE_TWO));
-    server.wait_waiting(1);
-    let mut stays = server.open(post(DENSE, "", ONE_TWO));
-    server.wait_waiting(2);
-    drop(leaves);
-    server.wait_waiting(1);
-    server.release();
-    stays.answer().ok();
-}
-
-#[test]
 fn a_cached_text_is_answered_while_the_queue_is_full() {
     let server = with_cache();
     server.post(DENSE, &json!({"input": "one two"})).ok();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use settings::RaisedPriority;
 
-use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, gzip, number, post};
+use crate::http_2_client;
+use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, gzip, head, number, post};
 use crate::tls::{Secure, embed_within};
 
 /// More than an interactive request may have; the same text would wait once.
@@ -18,8 +19,8 @@ const NINE_TEXTS: [&str; 9] =
 const TOO_LARGE: usize = 1024 * 1024 + 1;
 
 /// The head of a request that announces `length` bytes, without one of them.
-fn head(path: &str, headers: &str, length: usize) -> String {
-    format!("POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {length}\r\n\r\n")
+fn announce(path: &str, headers: &str, length: usize) -> String {
+    head(path, &format!("content-length: {length}\r\n{headers}"))
 }
 
 /// Waiting items by priority, interactive ones first.
@@ -38,7 +39,7 @@ fn a_request_that_would_be_late_is_refused_before_its_body_comes() {
     server.plug(80 * 64);
     let headers = "x-priority: bulk\r\nx-request-timeout-ms: 2000\r\n";
     for path in [DENSE, SPARSE, BOTH] {
-        let answer = server.open(head(path, headers, 200_000)).answer();
+        let answer = server.open(announce(path, headers, 200_000)).answer();
         answer.refused("queue_full", "");
         assert!(answer.header("retry-after").is_some());
     }
@@ -63,7 +64,7 @@ fn a_text_above_the_limit_is_refused_while_its_body_still_comes() {
     let server = Server::ready();
     let begin = r#"{"user":"input","input":["one",""#;
     let body = format!("{begin}{}", "\\u0061 ".repeat(TOO_LARGE / 2 + 1));
-    let mut stream = server.open(head(DENSE, "", 30_000_000) + &body);
+    let mut stream = server.open(announce(DENSE, "", 30_000_000) + &body);
     stream.answer().refused("item_too_large", "input").says("item 1");
 }
 
@@ -115,7 +116,7 @@ fn a_priority_is_lowered_freely_and_not_raised() {
 
 /// Opens a request of `length` bytes and sends half of them: it holds all until it is dropped.
 fn hold_bytes(server: &Server, length: usize) -> TcpStream {
-    server.open(head(DENSE, "", length) + &" ".repeat(length / 2))
+    server.open(announce(DENSE, "", length) + &" ".repeat(length / 2))
 }
 
 fn held_bytes(server: &Server) -> f64 {
@@ -136,7 +137,7 @@ fn bytes_beyond_those_in_flight_are_refused_and_small_requests_are_not() {
     let first = hold_bytes(&server, 400_000);
     let second = hold_bytes(&server, 300_000);
     wait_held(&server, 700_000.0);
-    let answer = server.open(head(DENSE, "", 100_000)).answer();
+    let answer = server.open(announce(DENSE, "", 100_000)).answer();
     answer.refused("inflight_bytes_exceeded", "");
     assert_eq!(answer.header("retry-after"), Some("1"));
     server.post(DENSE, &json!({"input": "a"})).ok();
@@ -157,9 +158,9 @@ fn bytes_that_were_not_announced_are_counted_as_they_come() {
     assert!(packed.len() < 10_000, "only what is unpacked is too much");
     let refused = server.post_with(DENSE, &[("content-encoding", "gzip")], packed);
     refused.refused("inflight_bytes_exceeded", "");
-    let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
-    let chunked = format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-    server.open(chunked).answer().refused("inflight_bytes_exceeded", "");
+    let chunked = head(DENSE, "transfer-encoding: chunked\r\n");
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    server.open(chunked + &chunks).answer().refused("inflight_bytes_exceeded", "");
 }
 
 /// Nine texts whose vectors take some 20 KB as an answer of any form.
@@ -207,7 +208,7 @@ fn a_small_packed_body_waits_for_no_large_one_that_stops() {
     let large = gzip(json!({ "input": numbers }).to_string().as_bytes());
     let (first, rest) = large.split_at(large.len() / 2);
     let mut holder = server.connect();
-    holder.say(head(DENSE, "content-encoding: gzip\r\n", large.len()));
+    holder.say(announce(DENSE, "content-encoding: gzip\r\n", large.len()));
     holder.say(first);
     let packed = gzip(br#"{"input":"a"}"#);
     server.post_with(DENSE, &[("content-encoding", "gzip")], packed).ok();
@@ -248,10 +249,8 @@ fn heads_on_many_streams_whose_bodies_do_not_come_delay_nobody() {
             for mut send in connections {
                 for _ in 0..128 {
                     send = send.ready().await.expect("it is open");
-                    let head = http::Request::post(format!("https://localhost{DENSE}"));
-                    let head = head.header("content-length", "65536");
-                    let head = head.header("x-request-timeout-ms", timeout);
-                    let head = head.body(()).expect("valid");
+                    let told = [("content-length", "65536"), ("x-request-timeout-ms", timeout)];
+                    let head = http_2_client::head(DENSE, &told);
                     heads.push(send.send_request(head, false).expect("it is sent"));
                 }
             }
@@ -267,7 +266,7 @@ fn heads_on_many_streams_whose_bodies_do_not_come_delay_nobody() {
 /// Opens a request and sends its head alone; it has passed the door, or was refused there.
 fn open_head(server: &Server, headers: &str, length: usize) -> TcpStream {
     let headers = format!("expect: 100-continue\r\n{headers}");
-    let mut stream = server.open(head(DENSE, &headers, length));
+    let mut stream = server.open(announce(DENSE, &headers, length));
     let read = stream.read(&mut [0; 4096]).expect("it may go on, or it is refused");
     assert!(read > 0, "it is answered");
     stream
@@ -303,7 +302,7 @@ fn bytes_that_are_announced_and_do_not_come_are_held_by_nobody() {
 #[test]
 fn bytes_that_came_are_held_and_as_many_again() {
     let server = small_door();
-    let mut stream = server.open(head(DENSE, "", 300_000));
+    let mut stream = server.open(announce(DENSE, "", 300_000));
     for held in [2_000.0, 100_000.0, 300_000.0] {
         let came = held_bytes(&server) / 2.0;
         stream.say(" ".repeat((held / 2.0 - came) as usize));

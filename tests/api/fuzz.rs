@@ -2,12 +2,11 @@
 //! says: what is answered is HTTP, the connection ends, and the server is as well as before.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 
 use fastrand::Rng;
 
-use crate::support::{BOTH, DENSE, METRICS, PATIENCE, SPARSE, Server, Talk, gzip, number};
+use crate::support::{BOTH, DENSE, METRICS, SPARSE, Server, Talk, gzip, number};
 use testing::{damage, pick, run_for};
 
 const SHORT_MS: u64 = 100;
@@ -53,13 +52,14 @@ fn whatever_bytes_come_the_answers_are_http_and_the_server_lives() {
             bytes.extend_from_slice(GOOD);
         }
         let mut stream = server.connect();
-        let mut whole = send(rng, &mut stream, &bytes);
+        let lengths = [1, 20, 1000, 100_000];
+        let mut whole = stream.say_in_pieces(&bytes, || lengths[rng.usize(..lengths.len())]);
         if !is_served && rng.u8(..64) > 0 {
             whole &= stream.shutdown(Shutdown::Write).is_ok();
         }
         // Some clients leave without a word; of the others the server must get rid.
         if whole && rng.u8(..8) > 0 {
-            let answers = read_all(&mut stream, &bytes);
+            let answers = stream.rest_of_bytes();
             for status in statuses_of(&answers, &bytes) {
                 *statuses.entry(status).or_default() += 1;
             }
@@ -94,50 +94,30 @@ fn body(rng: &mut Rng) -> (String, Vec<u8>) {
     match rng.u8(..4) {
         0 => (String::new(), Vec::new()),
         1 => {
-            body = chunked(rng, &body);
+            body = chunked(rng, &body, 2000, &ENDS);
             ("transfer-encoding: chunked\r\n".to_owned(), body)
         }
         _ => (format!("content-length: {}\r\n", body.len()), body),
     }
 }
 
-fn chunked(rng: &mut Rng, body: &[u8]) -> Vec<u8> {
+/// Ends of a chunked body, the last two of which are none.
+const ENDS: [&str; 5] =
+    ["0\r\n\r\n", "000\r\n\r\n", "0;a\r\ntrailer: x\r\n\r\n", "0\r\n", "ffffffffffffffff\r\n"];
+/// Those that are one.
+pub(crate) const GOOD_ENDS: &[&str] = ENDS.split_at(3).0;
+
+/// A body in chunks below such a length, with one of these ends.
+pub(crate) fn chunked(rng: &mut Rng, body: &[u8], longest: usize, ends: &[&str]) -> Vec<u8> {
     let mut chunks = Vec::new();
-    for part in body.chunks(rng.usize(1..2000)) {
-        let extension = pick(rng, &["", "", ";name=value", "\t;"]);
+    for part in body.chunks(rng.usize(1..longest)) {
+        let extension = pick(rng, &["", "", ";name=value", "\t;", "  "]);
         chunks.extend(format!("{:x}{extension}\r\n", part.len()).bytes());
         chunks.extend_from_slice(part);
         chunks.extend(b"\r\n");
     }
-    let end =
-        ["0\r\n\r\n", "0\r\n\r\n", "0\r\ntrailer: x\r\n\r\n", "0\r\n", "ffffffffffffffff\r\n"];
-    chunks.extend(pick(rng, &end).bytes());
+    chunks.extend(pick(rng, ends).bytes());
     chunks
-}
-
-/// Sends the bytes in pieces; whether the server took them all.
-fn send(rng: &mut Rng, stream: &mut TcpStream, bytes: &[u8]) -> bool {
-    let mut left = bytes;
-    while !left.is_empty() {
-        let most = pick(rng, &[&1, &20, &1000, &100_000]);
-        let (piece, rest) = left.split_at((*most).min(left.len()));
-        if stream.write_all(piece).is_err() {
-            return false;
-        }
-        left = rest;
-    }
-    true
-}
-
-/// Everything until the server closes or resets the connection.
-fn read_all(stream: &mut TcpStream, sent: &[u8]) -> Vec<u8> {
-    let mut answer = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut answer) {
-        let silent = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-        let shown = (String::from_utf8_lossy(sent), String::from_utf8_lossy(&answer));
-        assert!(!silent, "still open after {PATIENCE:?}: sent and got {shown:?}");
-    }
-    answer
 }
 
 /// Cuts answers apart; the last one may be cut short by a reset.

@@ -8,22 +8,17 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use reqwest::Method;
 
+use crate::http_2_client::{self, head};
 use crate::log;
 use crate::support::{BOTH, DENSE, PATIENCE, number};
-use crate::tls::{Secure, embed};
-
-const TEXT: &[u8] = br#"{"input":"text"}"#;
+use crate::tls::{Secure, embed, read};
 
 /// As many streams as a connection may have, by the server's word.
 const STREAMS_MAX: usize = 128;
 
-/// A request whose answer is not waited for.
+/// A request with this id, whose answer is not waited for.
 fn begin(send: &mut SendRequest<Bytes>, id: &str) -> (ResponseFuture, SendStream<Bytes>) {
-    let request = http::Request::builder().method(Method::POST).header("x-request-id", id);
-    let request = request.uri(format!("https://localhost{DENSE}")).body(()).expect("valid");
-    let (answer, mut body) = send.send_request(request, false).expect("it is sent");
-    body.send_data(TEXT.into(), true).expect("it is sent");
-    (answer, body)
+    http_2_client::begin(send, head(DENSE, &[("x-request-id", id)]), r#"{"input":"text"}"#)
 }
 
 #[test]
@@ -157,23 +152,12 @@ fn bodies_and_answers_larger_than_every_window_come_whole() {
     let items = r#""x","#.repeat(8000);
     let padding = " ".repeat(5_000_000);
     let text = format!(r#"{{"input":[{items}"x"],{padding}"encoding_format":"float"}}"#);
-    let request = http::Request::builder().method(Method::POST);
-    let request = request.uri(format!("https://localhost{BOTH}")).body(()).expect("valid");
-    let (status, length) = secure.runtime.block_on(async {
-        let (answer, mut body) = send.send_request(request, false).expect("it is sent");
-        body.send_data(text.into(), true).expect("it is sent");
-        let (head, mut body) = answer.await.expect("an answer").into_parts();
-        let mut length = 0;
-        while let Some(chunk) = body.data().await {
-            let chunk = chunk.expect("the answer is whole");
-            body.flow_control().release_capacity(chunk.len()).expect("it was taken");
-            length += chunk.len();
-        }
-        assert_eq!(head.headers["content-length"], length.to_string());
-        assert!(head.headers.contains_key("date"), "{:?}", head.headers);
-        (head.status.as_u16(), length)
+    let (head, length) = secure.runtime.block_on(async {
+        let (answer, _) = http_2_client::begin(&mut send, head(BOTH, &[]), text);
+        read(answer).await
     });
-    assert_eq!(status, 200);
+    assert_eq!(head.status.as_u16(), 200);
+    assert!(head.headers.contains_key("date"), "{:?}", head.headers);
     assert!(length > 1_000_000, "{length}");
 }
 
@@ -185,8 +169,8 @@ fn an_answer_of_a_server_that_drains_tells_the_client_to_leave() {
         let (mut send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
         let ended = tokio::spawn(connection);
         secure.server.drain();
-        let head = http::Request::builder().method(Method::HEAD);
-        let head = head.uri("https://localhost/health").body(()).expect("valid");
+        let mut head = head("/health", &[]);
+        *head.method_mut() = Method::HEAD;
         let (answer, _) = send.send_request(head, true).expect("it is sent");
         let answer = answer.await.expect("an answer");
         assert_eq!(answer.status().as_u16(), 503);

@@ -14,6 +14,8 @@ mod fields;
 mod fuzz;
 mod health;
 mod http_2;
+#[path = "../shared/http_2.rs"]
+mod http_2_client;
 mod lifecycle;
 mod log;
 mod malformed;

@@ -11,7 +11,7 @@ use settings::secret::ApiKey;
 
 use crate::log::{line, listen};
 use crate::support::{
-    BOTH, DENSE, LONG_TEXT, METRICS, SPARSE, Server, Talk, Trouble, number, post,
+    BOTH, DENSE, LONG_TEXT, METRICS, SPARSE, Server, Talk, Trouble, head, number, post,
 };
 
 /// Names in the text's own words: what follows `# TYPE`.
@@ -152,7 +152,7 @@ fn refusals_expiries_and_cancellations_are_counted() {
 fn a_client_that_leaves_within_its_body_counts_as_one_that_left() {
     let server = Server::ready();
     for (left, framing) in ["content-length: 16", "transfer-encoding: chunked"].iter().enumerate() {
-        drop(server.open(format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\n{framing}\r\n\r\n5\r\n")));
+        drop(server.open(head(DENSE, &format!("{framing}\r\n")) + "5\r\n"));
         wait_for(&server, "duovec_requests_cancelled_total", left as f64 + 1.0);
     }
     let seen = server.metrics();

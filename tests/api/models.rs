@@ -25,23 +25,27 @@ fn the_list_has_openais_shape_and_our_facts() {
 }
 
 #[test]
-fn every_listed_name_gives_the_prompt_that_it_is_listed_with() {
+fn every_listed_name_is_found_and_gives_the_prompt_that_it_is_listed_with() {
     let server = Server::ready();
     let listed = server.get("/v1/models").ok();
-    let mut prompts = Vec::new();
+    let mut found = Vec::new();
     for model in listed["data"].as_array().expect("a list") {
-        let prompt = &model["prompt"];
         let aliases = model["aliases"].as_array().expect("a list");
         assert_eq!(aliases.len(), 1);
-        for name in aliases.iter().chain([&model["id"]]) {
+        let by_field = json!({"input": "text", "input_type": model["prompt"]});
+        let by_field = server.post(DENSE, &by_field).ok();
+        assert_eq!(by_field["model"], MODEL);
+        for name in aliases.iter().chain([&model["id"]]).filter_map(|name| name.as_str()) {
             let by_name = server.post(DENSE, &json!({"input": "text", "model": name})).ok();
-            let by_field = server.post(DENSE, &json!({"input": "text", "input_type": prompt})).ok();
             assert_eq!(by_name, by_field, "{name}");
+            assert_eq!(server.get(&format!("/v1/models/{name}")).ok(), *model, "{name}");
         }
-        prompts.push(prompt.clone());
+        found.push(json!([model["id"], model["prompt"]]));
     }
+    let [query, passage] = ["query", "passage"].map(|prompt| format!("{MODEL}-{prompt}"));
     // The test's package has no default prompt.
-    assert_eq!(prompts, [json!(null), json!("query"), json!("passage")]);
+    let expected = json!([[MODEL, null], [query, "query"], [passage, "passage"]]);
+    assert_eq!(json!(found), expected);
 }
 
 #[test]

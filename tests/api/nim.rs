@@ -55,19 +55,6 @@ fn a_models_name_may_carry_the_prompt_and_begin_with_openai() {
 }
 
 #[test]
-fn names_with_a_prompt_are_listed_behind_the_models_own() {
-    let server = Server::ready();
-    let listed = server.get("/v1/models").ok();
-    let models = listed["data"].as_array().expect("a list");
-    let names: Vec<&str> = models.iter().filter_map(|model| model["id"].as_str()).collect();
-    assert_eq!(names, [MODEL, &format!("{MODEL}-query"), &format!("{MODEL}-passage")]);
-    for model in models {
-        let name = model["id"].as_str().expect("a text");
-        assert_eq!(server.get(&format!("/v1/models/{name}")).ok(), *model);
-    }
-}
-
-#[test]
 fn probes_of_nim_are_answered() {
     let server = Server::loading();
     assert_eq!(server.get("/v1/health/live").ok()["object"], "health-response");

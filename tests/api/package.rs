@@ -4,10 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use duovec::engine::fake::expected_dense;
-use model::package::ModelPackage;
+use model::package::{ModelPackage, digest};
 use scheduling::batch::TokenIds;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::engine::weights_of;
@@ -49,8 +48,8 @@ pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
         [("model.onnx", b"not read".as_slice()), ("tokenizer.json", tokenizer.as_bytes())]
     {
         fs::write(folder.path().join(name), bytes).expect("it is written");
-        let digest: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
-        files.insert(name.to_owned(), json!({"sha256": digest, "bytes": bytes.len()}));
+        let entry = json!({"sha256": digest::of_bytes(bytes), "bytes": bytes.len()});
+        files.insert(name.to_owned(), entry);
     }
     write_manifest(folder.path(), has_sparse, files);
     let package = ModelPackage::open(folder.path()).expect("the package is whole");
@@ -102,7 +101,7 @@ fn tokenizer() -> Value {
     let word = |id: usize| match id {
         0..4 => special[id].to_owned(),
         FIRST_WORD.. if id - FIRST_WORD < WORDS.len() => WORDS[id - FIRST_WORD].to_owned(),
-        // The texts of the order test: "text 0" to "text 49".
+        // Texts of the order test.
         200..250 => (id - 200).to_string(),
         _ if id == MASK as usize => "<mask>".to_owned(),
         _ => piece(id as u32),

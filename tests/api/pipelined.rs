@@ -8,7 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use settings::secret::ApiKey;
 
-use crate::support::{DENSE, PATIENCE, SPARSE, Server, Talk, number};
+use crate::fuzz::{GOOD_ENDS, chunked};
+use crate::support::{DENSE, PATIENCE, SPARSE, Server, Talk, head, number};
 use testing::{pick, run_for};
 
 const TEXT: &str = r#"{"input":"text"}"#;
@@ -57,22 +58,10 @@ fn read_reply(stream: &mut TcpStream, to_head: bool) -> Option<Reply> {
 }
 
 /// The answers to requests that are sent in pieces without a pause.
-fn send_ahead(
-    server: &Server,
-    requests: &[String],
-    mut piece: impl FnMut() -> usize,
-) -> Vec<Reply> {
+fn send_ahead(server: &Server, requests: &[String], length: impl FnMut() -> usize) -> Vec<Reply> {
     let mut stream = server.connect();
-    let bytes = requests.concat().into_bytes();
-    let mut left = bytes.as_slice();
-    while !left.is_empty() {
-        let (first, rest) = left.split_at(piece().clamp(1, left.len()));
-        // The server closes the connection behind the last answer, whatever else comes.
-        if stream.write_all(first).is_err() {
-            break;
-        }
-        left = rest;
-    }
+    // The server closes the connection behind the last answer, whatever else comes.
+    stream.say_in_pieces(requests.concat().as_bytes(), length);
     read_replies(&mut stream, requests)
 }
 
@@ -199,16 +188,18 @@ fn a_refusal_that_the_head_alone_decides_comes_without_100_continue() {
         set.http.api_keys = vec![ApiKey::new("key")];
         set.http.max_body_bytes = number(1024);
     });
-    let expect = "host: x\r\nexpect: 100-continue\r\n";
     for (path, headers, status) in [
         (DENSE, "content-length: 16\r\n", 401),
+        // The key comes before all else that is said of the body.
+        (DENSE, "x-priority: a\r\ncontent-type: a/b\r\ncontent-length: 1025\r\n", 401),
         (DENSE, "authorization: Bearer key\r\ncontent-length: 1025\r\n", 413),
         (DENSE, "authorization: Bearer key\r\nx-priority: a\r\ncontent-length: 16\r\n", 400),
         (DENSE, "authorization: Bearer key\r\ncontent-type: a/b\r\ncontent-length: 1\r\n", 415),
         ("/nothing", "transfer-encoding: chunked\r\n", 404),
         ("/health", "content-length: 16\r\n", 405),
     ] {
-        let mut stream = server.open(format!("POST {path} HTTP/1.1\r\n{expect}{headers}\r\n"));
+        let headers = format!("expect: 100-continue\r\n{headers}");
+        let mut stream = server.open(head(path, &headers));
         let reply = read_reply(&mut stream, false).expect("an answer");
         assert!(reply.is(status).is_last(), "no body will come: {reply:?}");
         assert_eq!(read_reply(&mut stream, false), None);
@@ -253,8 +244,7 @@ fn framing_that_can_be_understood_in_two_ways_is_refused_and_nothing_behind_it_i
         "a: b\rcontent-length: 16\r\n",
         "host: y\r\ncontent-length: 16\r\n",
     ] {
-        let head = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
-        let answer = server.exchange((head + TEXT + LIVE).as_bytes());
+        let answer = server.exchange((head(DENSE, headers) + TEXT + LIVE).as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400"), "{headers:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{headers:?}: {answer}");
         assert!(answer.contains("\"malformed_head\""), "{headers:?}: {answer}");
@@ -279,8 +269,7 @@ fn chunks_that_are_not_well_formed_are_refused_once_and_nothing_behind_them_is_s
         "10\r\n{\"input\":\"text\"}\r\n0\r\nt: a\n\r\n",
         "ffffffffffffffff0\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
     ] {
-        let headers = "host: x\r\ntransfer-encoding: chunked\r\n";
-        let request = format!("POST {DENSE} HTTP/1.1\r\n{headers}\r\n{chunks}{LIVE}");
+        let request = head(DENSE, "transfer-encoding: chunked\r\n") + chunks + LIVE;
         let answer = server.exchange(request.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400"), "{chunks:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{chunks:?}: {answer}");
@@ -322,19 +311,10 @@ fn request(rng: &mut Rng) -> String {
     let long = format!(r#"{{"input":["{}"]}}"#, "a b ".repeat(rng.usize(..4)));
     let body = pick(rng, &[TEXT, "no json", "", &long]);
     let framed = if version == "1.1" && rng.bool() {
-        format!("transfer-encoding: chunked\r\n\r\n{}", chunked(rng, body))
+        let chunks = chunked(rng, body.as_bytes(), 20, GOOD_ENDS);
+        format!("transfer-encoding: chunked\r\n\r\n{}", String::from_utf8_lossy(&chunks))
     } else {
         format!("content-length: {}\r\n\r\n{body}", body.len())
     };
     format!("POST {path} HTTP/{version}\r\n{head}{framed}")
-}
-
-fn chunked(rng: &mut Rng, body: &str) -> String {
-    let mut chunks = String::new();
-    for part in body.as_bytes().chunks(rng.usize(1..20)) {
-        let extension = pick(rng, &["", "", ";name=value", "\t;", "  "]);
-        let part_text = String::from_utf8_lossy(part);
-        chunks.push_str(&format!("{:x}{extension}\r\n{part_text}\r\n", part.len()));
-    }
-    chunks + pick(rng, &["0\r\n\r\n", "000\r\n\r\n", "0;a\r\ntrailer: x\r\n\r\n"])
 }

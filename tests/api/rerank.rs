@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, CUT, LONG_TEXT, LONG_TOKENS, MODEL, SPARSE, Server, floats, number};
+use crate::support::{BOTH, CUT, LONG_TEXT, LONG_TOKENS, MODEL, Server, floats, number};
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";
@@ -171,48 +171,35 @@ fn a_model_without_lexical_weights_scores_by_dense_vectors() {
     assert_eq!(tei.header("x-score"), Some("dense"));
 }
 
+const REFUSED: &str = r#"
+{"documents":["a"],"query":null} | invalid_input query | send a text
+{"documents":["a"],"query":["a"]} | invalid_input query | is a list; send a text
+{"documents":["a"],"query":1} | invalid_input query | is a number; send a text
+{"documents":["a"],"query":{"body":"a"}} | invalid_input query | without text
+{"documents":["a"],"query":{"text":["a"]}} | invalid_input query | send a text
+{"query":"a","documents":null} | invalid_input documents | send a list of texts
+{"query":"a","documents":[]} | invalid_input documents | empty list
+{"query":"a","documents":[5,6]} | invalid_input documents | a list of texts
+{"query":"a","documents":[[5]]} | invalid_input documents | a list of texts
+{"query":"a","documents":["a",{"body":"b"}]} | invalid_input documents | [1]
+{"query":"a","documents":["a",5]} | invalid_input documents | [1]
+{"query":"a","documents":["a","a","a","a"]} | too_many_items documents | with the query
+{"query":"a","documents":["a","a","a","a","a"]} | too_many_items documents | more than 4
+{"query":"a","documents":["a"],"model":"gpt"} | model_not_found model | org/stub-model
+{"query":"a","documents":["a"],"top_n":0} | invalid_value top_n | above zero
+{"query":"a","documents":["a"],"top_k":1,"top_n":2} | invalid_value top_k | differ
+{"query":"a","documents":["a"],"truncation":true,"truncate":false} | invalid_value truncation | differ
+{"query":"a","documents":["a"],"score":"best"} | invalid_value score | "hybrid"
+{"query":"a","documents":["a"],"truncate":1} | invalid_value truncate | true or false
+{"query":"a","documents":["a"],"return_documents":1} | invalid_value return_documents | true or
+{"query":"a","documents":["a"],"documents":["b"]} | duplicate_field documents | twice
+{"query":"a","documents":[{"text":"a","text":"b"}]} | duplicate_field documents | [0]
+[] | invalid_json | "documents"
+"#;
+
 #[test]
 fn bodies_that_break_a_rule_name_their_field_and_a_cure() {
-    let server = Server::set(|set| set.http.max_items = number(4));
-    for (more, code, field, cure) in [
-        (json!({"query": null}), "invalid_input", "query", "send a text"),
-        (json!({"query": ["a"]}), "invalid_input", "query", "is a list; send a text"),
-        (json!({"query": 1}), "invalid_input", "query", "is a number; send a text"),
-        (json!({"query": {"body": "a"}}), "invalid_input", "query", "without text"),
-        (json!({"query": {"text": ["a"]}}), "invalid_input", "query", "send a text"),
-        (json!({"documents": null}), "invalid_input", "documents", "send a list of texts"),
-        (json!({"documents": []}), "invalid_input", "documents", "empty list"),
-        (json!({"documents": [5, 6]}), "invalid_input", "documents", "a list of texts"),
-        (json!({"documents": [[5]]}), "invalid_input", "documents", "a list of texts"),
-        (json!({"documents": ["a", {"body": "b"}]}), "invalid_input", "documents", "[1]"),
-        (json!({"documents": ["a", 5]}), "invalid_input", "documents", "[1]"),
-        (json!({"documents": vec!["a"; 4]}), "too_many_items", "documents", "with the query"),
-        (json!({"documents": vec!["a"; 5]}), "too_many_items", "documents", "more than 4"),
-        (json!({"documents": ["a"], "model": "gpt"}), "model_not_found", "model", MODEL),
-        (json!({"documents": ["a"], "top_n": 0}), "invalid_value", "top_n", "above zero"),
-        (json!({"documents": ["a"], "top_k": 1, "top_n": 2}), "invalid_value", "top_k", "differ"),
-        (
-            json!({"documents": ["a"], "truncation": true, "truncate": false}),
-            "invalid_value",
-            "truncation",
-            "differ",
-        ),
-        (json!({"documents": ["a"], "score": "best"}), "invalid_value", "score", "\"hybrid\""),
-        (json!({"documents": ["a"], "truncate": 1}), "invalid_value", "truncate", "true or false"),
-        (
-            json!({"documents": ["a"], "return_documents": "yes"}),
-            "invalid_value",
-            "return_documents",
-            "true or false",
-        ),
-    ] {
-        server.post(RERANK, &ask(more)).refused(code, field).says(cure);
-    }
-    let twice = r#"{"query":"a","documents":["a"],"documents":["b"]}"#;
-    server.post_bytes(RERANK, twice).refused("duplicate_field", "documents");
-    let twice = r#"{"query":"a","documents":[{"text":"a","text":"b"}]}"#;
-    server.post_bytes(RERANK, twice).refused("duplicate_field", "documents").says("[0]");
-    server.post_bytes(RERANK, "[]").refused("invalid_json", "").says("\"documents\"");
+    Server::set(|set| set.http.max_items = number(4)).refuses(&[RERANK], REFUSED);
 }
 
 #[test]
@@ -267,17 +254,6 @@ fn tei_gets_a_list_with_scores_between_zero_and_one_or_raw_ones() {
         are_near(&results(&list, "score"), &expected);
         assert!(list[0].get("text").is_none());
     }
-    for (more, cure) in [
-        (json!({"query": null}), "send a text"),
-        (json!({"texts": "a", "truncation_direction": "Left"}), "\"right\""),
-        (json!({"raw_scores": 1}), "true or false"),
-    ] {
-        let refused = server.post(TEI_RERANK, &body(more));
-        assert_eq!(refused.status, 400);
-        let said = refused.json();
-        assert_eq!(said["error_type"], "Validation");
-        assert!(said["error"].to_string().contains(&cure.replace('"', "\\\"")), "{said}");
-    }
 }
 
 #[test]
@@ -286,5 +262,4 @@ fn vectors_are_whole_whatever_other_fields_say() {
     let all = server.post(RERANK, &ask(json!({}))).ok();
     let body = ask(json!({"dimensions": CUT, "input_type": "query", "sparse_top_k": 1}));
     assert_eq!(server.post(RERANK, &body).ok(), all, "they are not fields of this route");
-    server.post(SPARSE, &json!({"input": QUERY})).ok();
 }

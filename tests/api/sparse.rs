@@ -23,20 +23,6 @@ fn a_sparse_answer_is_a_list_without_dense_vectors() {
 }
 
 #[test]
-fn empty_text_has_empty_lists() {
-    let server = Server::ready();
-    for (format, empty) in [
-        (Value::Null, json!({"indices": [], "values": []})),
-        (json!("dict"), json!({})),
-        (json!("tokens"), json!({})),
-        (json!("pgvector"), json!("{}/1000")),
-    ] {
-        let body = server.post(SPARSE, &json!({"input": "", "sparse_format": format})).ok();
-        assert_eq!(body["data"][0]["sparse_values"], empty);
-    }
-}
-
-#[test]
 fn both_is_the_pair_of_the_single_answers() {
     let server = Server::ready();
     let input = ["one", "two words"];

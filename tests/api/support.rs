@@ -35,6 +35,7 @@ use tokio::sync::oneshot;
 mod answer;
 mod bare;
 pub(crate) mod description;
+mod table;
 mod values;
 
 use crate::engine::{Controls, Fault, TestEngine};
@@ -43,7 +44,8 @@ pub(crate) use crate::package::{
     ALIAS, CANARY, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
 pub(crate) use answer::Answer;
-pub(crate) use bare::{Talk, get, post};
+pub(crate) use bare::{Talk, get, head, post};
+pub(crate) use table::rows;
 pub(crate) use values::{decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.
@@ -461,14 +463,15 @@ impl Server {
     ) -> Answer {
         // A failed test shows what it asked last: the case.
         let shown = String::from_utf8_lossy(&body[..body.len().min(300)]);
-        println!("{method} {path} {headers:?} {shown}");
+        let asked = format!("{method} {path} {headers:?} {shown}");
+        println!("{asked}");
         let mut request = self.client.request(method, format!("http://{}{path}", self.address));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         self.runtime.block_on(async {
             let response = request.body(body).send().await.expect("there is an answer");
-            Answer::read(response).await
+            Answer::read(asked, response).await
         })
     }
 }

@@ -2,30 +2,23 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Instant;
 
-use h2::client::SendRequest;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
-use reqwest::Method;
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
 use settings::TlsFiles;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::SupportedProtocolVersion;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
+use crate::http_2_client::{begin, head, localhost, trusting, write_pair};
 use crate::support::{DENSE, PATIENCE, Server, Setup, post, runtime};
-
-const TEXT: &[u8] = br#"{"input":"text"}"#;
 
 /// A server with a certificate of its own.
 pub(crate) struct Secure {
@@ -34,22 +27,6 @@ pub(crate) struct Secure {
     cert: CertificateDer<'static>,
     pub(crate) runtime: Runtime,
     _folder: TempDir,
-}
-
-/// Writes a new pair and returns its certificate.
-fn write_pair(files: &TlsFiles) -> CertificateDer<'static> {
-    let names = vec!["localhost".to_owned()];
-    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).expect("a pair");
-    replace(&files.cert, &cert.pem());
-    replace(&files.key, &signing_key.serialize_pem());
-    CertificateDer::from_pem_slice(cert.pem().as_bytes()).expect("it is PEM")
-}
-
-/// As careful writers do it.
-fn replace(path: &Path, text: &str) {
-    let next = path.with_extension("next");
-    fs::write(&next, text).expect("it is written");
-    fs::rename(next, path).expect("it is renamed");
 }
 
 impl Secure {
@@ -61,7 +38,7 @@ impl Secure {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name| folder.path().join(name);
         let files = TlsFiles { cert: path("cert.pem"), key: path("key.pem") };
-        let cert = write_pair(&files);
+        let cert = write_pair(&files.cert, &files.key);
         let server = Server::set(|set| {
             set.http.tls = Some(files.clone());
             change(set);
@@ -87,19 +64,10 @@ impl Secure {
 
     /// A connection of a client that trusts `cert` alone.
     fn connect(&self, cert: &CertificateDer<'static>, offer: Offer) -> io::Result<Connection> {
-        let mut roots = RootCertStore::empty();
-        roots.add(cert.clone()).expect("it is a certificate");
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(offer.versions)
-            .expect("ring has them")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = offer.protocols.iter().map(|name| name.to_vec()).collect();
-        let connector = TlsConnector::from(Arc::new(config));
-        let name = ServerName::try_from("localhost").expect("a name");
+        let connector = trusting(cert, offer.versions, offer.protocols);
         self.runtime.block_on(async {
             let stream = TcpStream::connect(self.server.address).await?;
-            connector.connect(name, stream).await
+            connector.connect(localhost(), stream).await
         })
     }
 
@@ -109,7 +77,7 @@ impl Secure {
     }
 
     /// HTTP/2 on a new connection, driven by the runtime while it is blocked on.
-    pub(crate) fn http_2(&self) -> SendRequest<bytes::Bytes> {
+    pub(crate) fn http_2(&self) -> SendRequest<Bytes> {
         let stream = self.open();
         self.runtime.block_on(async {
             let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
@@ -137,26 +105,30 @@ impl Default for Offer {
 }
 
 /// The status of an answer over HTTP/2; its body is read.
-pub(crate) async fn embed(send: &SendRequest<bytes::Bytes>) -> u16 {
+pub(crate) async fn embed(send: &SendRequest<Bytes>) -> u16 {
     embed_within(send, "30000").await
 }
 
 /// The same with so many milliseconds for it.
-pub(crate) async fn embed_within(send: &SendRequest<bytes::Bytes>, timeout_ms: &str) -> u16 {
+pub(crate) async fn embed_within(send: &SendRequest<Bytes>, timeout_ms: &str) -> u16 {
     let mut send = send.clone().ready().await.expect("the connection is open");
-    let request = http::Request::builder().method(Method::POST);
-    let request = request.header("x-request-timeout-ms", timeout_ms);
-    let request = request.uri(format!("https://localhost{DENSE}")).body(()).expect("valid");
-    let (answer, mut body) = send.send_request(request, false).expect("it is sent");
-    body.send_data(TEXT.into(), true).expect("it is sent");
+    let head = head(DENSE, &[("x-request-timeout-ms", timeout_ms)]);
+    let (answer, _) = begin(&mut send, head, r#"{"input":"text"}"#);
+    read(answer).await.0.status.as_u16()
+}
+
+/// Head and length of an answer, all of which is read.
+pub(crate) async fn read(answer: ResponseFuture) -> (http::response::Parts, usize) {
     let (head, mut body) = answer.await.expect("an answer").into_parts();
-    assert!(head.headers.contains_key("x-request-id"));
     let mut length = 0;
     while let Some(chunk) = body.data().await {
-        length += chunk.expect("the answer is whole").len();
+        let chunk = chunk.expect("the answer is whole");
+        body.flow_control().release_capacity(chunk.len()).expect("it was taken");
+        length += chunk.len();
     }
     assert_eq!(head.headers["content-length"], length.to_string());
-    head.status.as_u16()
+    assert!(head.headers.contains_key("x-request-id"), "{:?}", head.headers);
+    (head, length)
 }
 
 /// An answer over HTTP/1.1.
@@ -206,7 +178,7 @@ fn a_new_certificate_is_taken_without_cutting_connections() {
     let secure = Secure::new();
     let send = secure.http_2();
     assert_eq!(secure.runtime.block_on(embed(&send)), 200);
-    let cert = write_pair(&secure.files);
+    let cert = write_pair(&secure.files.cert, &secure.files.key);
     secure.wait_for_certificate(&cert);
     assert!(secure.connect(&secure.cert, Offer::default()).is_err(), "the old one is gone");
     assert_eq!(secure.runtime.block_on(embed(&send)), 200, "its connection stays");
@@ -224,5 +196,5 @@ fn a_key_file_that_hangs_does_not_stop_a_new_certificate() {
     assert!(made.success());
     // Returns once the server has opened the other end; dropped before the server, so that it ends.
     let _pipe = fs::File::options().write(true).open(&path).expect("it is read");
-    secure.wait_for_certificate(&write_pair(&secure.files));
+    secure.wait_for_certificate(&write_pair(&secure.files.cert, &secure.files.key));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{BOTH, DENSE, SPARSE, Server, Talk, Trouble, number, post};
+use crate::support::{BOTH, DENSE, SPARSE, Server, Trouble, number};
 
 const TEXT: &str = r#"{"input":["one","two"]}"#;
 
@@ -124,17 +124,4 @@ fn phases_other_than_ready_are_503_with_retry_after() {
     check("draining");
     server.fail();
     check("no_worker");
-}
-
-#[test]
-fn other_requests_are_answered_while_one_waits() {
-    let server = Server::ready();
-    server.hold();
-    let mut waits = server.open(post(DENSE, "", TEXT));
-    server.wait_waiting(2);
-    for path in ["/health", "/health/live", "/v1/models"] {
-        server.get(path).ok();
-    }
-    server.release();
-    waits.answer().ok();
 }

@@ -2,7 +2,7 @@
 
 use std::net::Shutdown;
 
-use crate::support::{DENSE, Server, Talk, WORKERS, get, number};
+use crate::support::{DENSE, Server, Talk, WORKERS, get, head, number};
 
 const TEXT: &str = r#"{"input":"text"}"#;
 const LIVE: &str = "/health/live";
@@ -13,7 +13,7 @@ fn post(headers: &str, body: &str) -> String {
 
 /// The head of a request whose body comes in chunks.
 fn chunked() -> String {
-    format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    head(DENSE, "transfer-encoding: chunked\r\n")
 }
 
 #[test]
@@ -28,14 +28,18 @@ fn a_client_that_leaves_cancels_its_request() {
     }
 }
 
+/// All three have the same text, which runs once for those who stay.
 #[test]
 fn only_the_request_of_the_client_that_leaves_is_cancelled() {
     let server = Server::ready();
     server.hold();
+    let first_leaves = server.open(post("", TEXT));
+    server.wait_waiting(1);
     let mut stays = server.open(post("", TEXT));
-    let leaves = server.open(post("", TEXT));
     server.wait_waiting(2);
-    drop(leaves);
+    let last_leaves = server.open(post("", TEXT));
+    server.wait_waiting(3);
+    drop((first_leaves, last_leaves));
     server.wait_waiting(1);
     // One that leaves within its body starts nothing.
     let whole = post("", TEXT);
@@ -43,7 +47,7 @@ fn only_the_request_of_the_client_that_leaves_is_cancelled() {
     server.release();
     stays.answer().ok();
     server.wait_waiting(0);
-    assert_eq!(server.accepted(), 2 + WORKERS);
+    assert_eq!(server.accepted(), 3 + WORKERS);
 }
 
 #[test]
@@ -60,9 +64,7 @@ fn expect_continue_gets_its_100_and_then_its_answer() {
 #[test]
 fn a_chunked_body_is_refused_as_soon_as_it_is_too_large() {
     let server = Server::set(|set| set.http.max_body_bytes = number(1024));
-    let announced = |length: &str| {
-        format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n")
-    };
+    let announced = |length: &str| head(DENSE, &format!("content-length: {length}\r\n"));
     let chunk = chunked() + &format!("401\r\n{}\r\n", " ".repeat(1025));
     // What announces its size is refused before it comes.
     for request in [chunk, announced("1025"), announced("99999999999")] {

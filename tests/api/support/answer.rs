@@ -23,29 +23,32 @@ static ERRORS: LazyLock<BTreeMap<&str, (&str, &str)>> = LazyLock::new(|| {
 /// An answer as a client sees it.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    /// The request, for whoever reads that a test failed.
+    pub(crate) asked: String,
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-/// What the message of an error says.
+/// What the message of an error says, and to which request.
 #[derive(Debug)]
-pub(crate) struct Said(pub(crate) String);
+pub(crate) struct Said(pub(crate) String, String);
 
 impl Said {
     #[track_caller]
     pub(crate) fn says(&self, words: &str) -> &Self {
-        assert!(self.0.contains(words), "'{words}' is not in: {}", self.0);
+        let Self(said, asked) = self;
+        assert!(said.contains(words), "'{words}' is not in: {said}, the answer to {asked}");
         self
     }
 }
 
 impl Answer {
-    pub(crate) async fn read(response: reqwest::Response) -> Self {
+    pub(crate) async fn read(asked: String, response: reqwest::Response) -> Self {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let body = response.bytes().await.expect("the answer is whole").to_vec();
-        Self { status, headers, body }
+        Self { asked, status, headers, body }
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -81,7 +84,7 @@ impl Answer {
     /// The body of a successful answer.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
-        assert_eq!(self.status, 200, "{}", String::from_utf8_lossy(&self.body));
+        assert_eq!(self.status, 200, "{}: {}", self.asked, String::from_utf8_lossy(&self.body));
         self.json()
     }
 
@@ -97,8 +100,9 @@ impl Answer {
         assert_eq!(keys, ["code", "message", "param", "type"]);
         let (status, kind) = ERRORS.get(code).expect("the document has this code");
         let param = if param.is_empty() { Value::Null } else { param.into() };
-        assert_eq!((&error["code"], &error["param"]), (&code.into(), &param), "{body}");
+        let asked = &self.asked;
+        assert_eq!((&error["code"], &error["param"]), (&code.into(), &param), "{asked}: {body}");
         assert_eq!((self.status.to_string().as_str(), &error["type"]), (*status, &(*kind).into()));
-        Said(error["message"].as_str().expect("a message").to_owned())
+        Said(error["message"].as_str().expect("a message").to_owned(), asked.clone())
     }
 }

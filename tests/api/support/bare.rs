@@ -5,10 +5,14 @@ use std::net::TcpStream;
 
 use super::{Answer, PATIENCE, Server};
 
-/// A request with a body; `headers` are lines with their ends.
+/// The head of a request whose body follows; `headers` are lines with their ends.
+pub(crate) fn head(path: &str, headers: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n")
+}
+
+/// A request with a body.
 pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
-    let length = body.len();
-    format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+    head(path, &format!("content-length: {}\r\n{headers}", body.len())) + body
 }
 
 pub(crate) fn get(path: &str, headers: &str) -> String {
@@ -61,7 +65,8 @@ pub(crate) trait Talk: Read + Write {
             (header.name.parse().expect("a name"), value)
         };
         let headers = parsed.headers.iter().map(pair).collect();
-        let answer = Answer { status: parsed.code.expect("it is there"), headers, body };
+        let (asked, status) = ("bytes".to_owned(), parsed.code.expect("it is there"));
+        let answer = Answer { asked, status, headers, body };
         if answer.status >= 200 {
             answer.check_common(false);
         }
@@ -91,16 +96,33 @@ pub(crate) trait Talk: Read + Write {
         Some((head, body))
     }
 
+    /// Sends it in pieces of such lengths; whether the server took all of it.
+    fn say_in_pieces(&mut self, mut bytes: &[u8], mut length: impl FnMut() -> usize) -> bool {
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at(length().clamp(1, bytes.len()));
+            if self.write_all(piece).is_err() {
+                return false;
+            }
+            bytes = rest;
+        }
+        true
+    }
+
     /// All that the server says until it closes the connection.
     #[track_caller]
     fn rest(&mut self) -> String {
-        let mut words = Vec::new();
-        let ended = self.read_to_end(&mut words);
+        String::from_utf8_lossy(&self.rest_of_bytes()).into_owned()
+    }
+
+    #[track_caller]
+    fn rest_of_bytes(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let ended = self.read_to_end(&mut bytes);
         // A reset ends a connection as well as an orderly close; only silence does not.
         let silent = ended.as_ref().is_err_and(is_silence);
-        let words = String::from_utf8_lossy(&words).into_owned();
+        let words = String::from_utf8_lossy(&bytes);
         assert!(!silent, "the server does not close the connection, and said: {words}");
-        words
+        bytes
     }
 }
 
