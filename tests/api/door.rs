@@ -10,6 +10,7 @@ use settings::RaisedPriority;
 use crate::http_2_client;
 use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, gzip, head, number, post};
 use crate::tls::{Secure, embed_within};
+use crate::trouble::busy_for_4_s;
 
 /// More than an interactive request may have; the same text would wait once.
 const NINE_TEXTS: [&str; 9] =
@@ -32,11 +33,7 @@ fn waiting_by_priority(server: &Server) -> (u64, u64) {
 
 #[test]
 fn a_request_that_would_be_late_is_refused_before_its_body_comes() {
-    let server = Server::ready();
-    server.predict(Duration::from_millis(100));
-    server.hold();
-    // 80 runs of one class of 64 rows, shared by two workers, are 4 s.
-    server.plug(80 * 64);
+    let server = busy_for_4_s();
     let headers = "x-priority: bulk\r\nx-request-timeout-ms: 2000\r\n";
     for path in [DENSE, SPARSE, BOTH] {
         let answer = server.open(announce(path, headers, 200_000)).answer();
@@ -218,10 +215,7 @@ fn a_small_packed_body_waits_for_no_large_one_that_stops() {
 
 #[test]
 fn many_texts_that_would_be_late_are_refused_before_they_are_tokenized() {
-    let server = Server::ready();
-    server.predict(Duration::from_millis(100));
-    server.hold();
-    server.plug(80 * 64);
+    let server = busy_for_4_s();
     // The head does not tell the priority, so the body is read; its nine texts make it bulk.
     let texts = vec!["a ".repeat(10_000); 9];
     let headers = [("x-request-timeout-ms", "2000")];

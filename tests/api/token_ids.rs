@@ -88,10 +88,3 @@ fn ids_that_stand_for_a_larger_text_than_is_taken_are_refused() {
         .refused("item_too_large", "input")
         .says("item 1");
 }
-
-#[test]
-fn an_unknown_encoding_is_refused_with_those_there_are() {
-    let body = json!({"input": [5], "token_encoding": "p50k_base"});
-    let said = Server::ready().post(DENSE, &body).refused("invalid_value", "token_encoding");
-    said.says("model").says("cl100k_base").says("o200k_base");
-}

@@ -8,6 +8,16 @@ use crate::support::{BOTH, DENSE, SPARSE, Server, Trouble, number};
 
 const TEXT: &str = r#"{"input":["one","two"]}"#;
 
+/// A server whose two workers are held, with bulk items for 4 s in front of them: 80 runs of one
+/// class of 64 rows, of 100 ms each.
+pub(crate) fn busy_for_4_s() -> Server {
+    let server = Server::ready();
+    server.predict(Duration::from_millis(100));
+    server.hold();
+    server.plug(80 * 64);
+    server
+}
+
 #[test]
 fn every_trouble_has_its_status_and_code_on_every_route() {
     for (trouble, code, param) in [
@@ -33,11 +43,7 @@ fn every_trouble_has_its_status_and_code_on_every_route() {
 
 #[test]
 fn a_request_that_would_be_late_is_refused_until_there_is_room() {
-    let server = Server::ready();
-    server.predict(Duration::from_millis(100));
-    server.hold();
-    // 80 runs of 64 rows, shared by two workers, are 4 s.
-    server.plug(80 * 64);
+    let server = busy_for_4_s();
     let predicted_ms = server.get("/health").ok()["predicted_wait_ms"].as_f64().expect("ms");
     assert!((3900.0..=4200.0).contains(&predicted_ms), "{predicted_ms}");
     for timeout_ms in ["2000", "4000"] {
@@ -69,10 +75,7 @@ fn a_request_that_needs_more_time_than_it_has_is_told_so_at_once() {
 
 #[test]
 fn interactive_requests_do_not_wait_for_bulk_requests() {
-    let server = Server::ready();
-    server.predict(Duration::from_millis(100));
-    server.hold();
-    server.plug(80 * 64);
+    let server = busy_for_4_s();
     for headers in [vec![], vec![("x-priority", "interactive")]] {
         // Taken although bulk items for 4 s wait; its deadline passes only since all is held.
         let headers = [headers, vec![("x-request-timeout-ms", "500")]].concat();
