@@ -155,11 +155,7 @@ fn rust_sources() -> Vec<Source> {
     let mut all = crate_sources();
     all.retain(|source| source.top_module() != "testing");
     let tests: Vec<String> = all.iter().flat_map(Source::test_modules).collect();
-    let is_test = |module: &str| {
-        let within = |test: &String| module.strip_prefix(test.as_str());
-        tests.iter().filter_map(within).any(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    all.retain(|source| !is_test(&source.module));
+    all.retain(|source| !tests.iter().any(|test| within(&source.module, test)));
     all
 }
 
@@ -176,13 +172,15 @@ fn assert_none(problems: &[String]) {
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
 }
 
-/// Every line of code outside `allowed` modules that contains one of `words`.
-fn uses(words: &[&str], allowed: &[&str]) -> Vec<String> {
+/// Whether a path is an entry or lies in its folder.
+fn within(path: &str, entry: &str) -> bool {
+    path.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Every line of code that contains one of `words`, of the modules that are looked at.
+fn uses(words: &[&str], is_looked_at: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
-    for source in rust_sources() {
-        if allowed.iter().any(|module| source.module == *module) {
-            continue;
-        }
+    for source in rust_sources().iter().filter(|source| is_looked_at(&source.module)) {
         for (number, line) in source.code() {
             if let Some(word) = words.iter().find(|word| line.contains(**word)) {
                 found.push(format!("{}:{number}: {word}", source.path));
@@ -190,6 +188,11 @@ fn uses(words: &[&str], allowed: &[&str]) -> Vec<String> {
         }
     }
     found
+}
+
+/// All modules but these.
+fn outside(allowed: &[&str]) -> impl Fn(&str) -> bool {
+    move |module| !allowed.contains(&module)
 }
 
 #[test]
@@ -231,60 +234,36 @@ fn the_architecture_has_the_layers_that_are_checked() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn pure_modules_touch_nothing_outside() {
     let words = [
-        "std::io",
-        "std::fs",
-        "std::net",
-        "std::thread",
-        "std::env",
-        "std::process",
-        "parking_lot",
-        "tokio",
-        "tracing",
-        "Instant",
-        "SystemTime",
-        "Mutex",
-        "RealClock",
+        "std::io", "std::fs", "std::net", "std::thread", "std::env", "std::process", "parking_lot",
+        "tokio", "tracing", "Instant", "SystemTime", "Mutex", "RealClock",
     ];
-    let mut problems = Vec::new();
-    for source in rust_sources() {
-        let pure = PURE.iter().any(|module| {
-            source.module == *module || source.module.starts_with(&format!("{module}/"))
-        });
-        if !pure {
-            continue;
-        }
-        for (number, line) in source.code() {
-            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
-                problems.push(format!("{}:{number}: {word}", source.path));
-            }
-        }
-    }
-    assert_none(&problems);
+    assert_none(&uses(&words, |module| PURE.iter().any(|pure| within(module, pure))));
 }
 
 #[test]
 fn unsafe_code_is_only_where_it_is_allowed() {
-    assert_none(&uses(&["unsafe "], &["engine/tensorrt/ffi", "engine/cuda", "main"]));
+    assert_none(&uses(&["unsafe "], outside(&["engine/tensorrt/ffi", "engine/cuda", "main"])));
 }
 
 #[test]
 fn the_environment_is_read_in_one_place() {
-    assert_none(&uses(&["env::var", "env::vars", "env::set_var"], &["settings/raw"]));
+    assert_none(&uses(&["env::var", "env::vars", "env::set_var"], outside(&["settings/raw"])));
 }
 
 #[test]
 fn time_is_read_in_one_place() {
-    assert_none(&uses(&["Instant::now", "SystemTime::now", ".elapsed()"], &["clock/lib"]));
+    assert_none(&uses(&["Instant::now", "SystemTime::now", ".elapsed()"], outside(&["clock/lib"])));
 }
 
 /// Nothing is decided by the clock that people set: it may jump. Durations and deadlines are of the
 /// monotonic clock; the other one is told to clients and stamps spans, never compared.
 #[test]
 fn the_clock_on_the_wall_is_only_told() {
-    assert_none(&uses(&["SystemTime", "UNIX_EPOCH"], &["clock/lib", "traces"]));
-    let mut found = uses(&["unix_seconds("], &["clock/lib"]);
+    assert_none(&uses(&["SystemTime", "UNIX_EPOCH"], outside(&["clock/lib", "traces"])));
+    let mut found = uses(&["unix_seconds("], outside(&["clock/lib"]));
     found.retain(|place| !place.starts_with("src/service.rs:"));
     assert_none(&found);
     let service = rust_sources().into_iter().find(|source| source.module == "service");
@@ -295,30 +274,19 @@ fn the_clock_on_the_wall_is_only_told() {
 
 #[test]
 fn status_codes_are_chosen_in_one_place() {
-    assert_none(&uses(&["StatusCode::"], &["http/error"]));
+    assert_none(&uses(&["StatusCode::"], outside(&["http/error"])));
 }
 
 #[test]
 fn only_the_http_side_names_actix() {
-    let mut problems = Vec::new();
-    for source in rust_sources() {
-        if source.top_module() == "http" {
-            continue;
-        }
-        // A log target's name in quotes is no use of the crate.
-        let named = source.code().filter(|(_, line)| line.contains("actix_web"));
-        problems.extend(named.map(|(number, _)| format!("{}:{number}", source.path)));
-    }
-    assert_none(&problems);
+    // A log target's name in quotes is no use of the crate.
+    assert_none(&uses(&["actix_web"], |module| !within(module, "http")));
 }
 
 #[test]
 fn every_promise_has_its_tests() {
     let text = fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
-    let mut all = sources("src", &["rs"]);
-    all.extend(sources("crates", &["rs"]));
-    all.extend(sources("tests", &["rs", "py"]));
-    all.extend(sources("scripts", &["py"]));
+    let all = everything();
     let exists = |name: &str| {
         let (rust, python) = (format!("fn {name}("), format!("def {name}("));
         all.iter().any(|source| source.text.contains(&rust) || source.text.contains(&python))

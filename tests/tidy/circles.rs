@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Source, assert_none, rust_sources};
+use super::{Source, assert_none, rust_sources, within};
 
 /// More than two files are no pair.
 const MAX_FILES: usize = 2;
@@ -22,13 +22,10 @@ fn uses() -> Uses {
             path = path.rsplit_once('/')?.0;
         }
     };
-    let within = |inner: &str, outer: &str| {
-        inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
-    };
     let used = |source: &Source| -> BTreeSet<String> {
         let found = source.used().into_iter().filter_map(|path| file_of(&path));
         let own = source.module.as_str();
-        found.filter(|one| one != own && !within(one, own) && !within(own, one)).collect()
+        found.filter(|one| !within(one, own) && !within(own, one)).collect()
     };
     sources.iter().map(|source| (source.module.clone(), used(source))).collect()
 }

@@ -1,6 +1,6 @@
 //! The layers within `src/http`.
 
-use super::{assert_none, rust_sources};
+use super::{assert_none, rust_sources, within};
 
 /// Files and folders of `src/http` by layer, lowest first: the wire, the dialects, the routes, and
 /// what puts them together. A file uses those of lower layers and of its own entry only.
@@ -19,9 +19,6 @@ const HTTP_LAYERS: &[&[&str]] = &[
 
 #[test]
 fn files_of_http_use_lower_layers_only() {
-    let within = |path: &str, entry: &str| {
-        path.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     let entry = |path: &str| {
         let entries = HTTP_LAYERS.iter().enumerate();
         let entries =
