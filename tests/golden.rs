@@ -14,14 +14,13 @@ use base64::engine::general_purpose::STANDARD;
 use clock::RealClock;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel, OpenVinoOptions};
 use duovec::engine::{BatchOutput, Engine, Session};
-use model::package::ModelPackage;
 use model::package::manifest::PromptName;
+use model::package::{ModelPackage, digest};
 use model::tokenize::{TextTokenizer, Tokenized};
 use scheduling::batch::plan::ROW_TOKENS;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use serde::Deserialize;
 use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
-use sha2::{Digest, Sha256};
 use vectors::dense::cosine;
 use vectors::sparse::{self, Selection};
 
@@ -205,8 +204,7 @@ fn token_ids_are_those_of_the_reference() {
     assert!(languages.len() >= 10, "{languages:?}");
     for (item, seen) in golden.items.iter().zip(tokenize(&package, &golden)) {
         let ids: Vec<String> = seen.ids.iter().map(u32::to_string).collect();
-        let digest = Sha256::digest(ids.join(","));
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = digest::of_bytes(ids.join(",").as_bytes());
         assert_eq!(seen.ids.len(), item.tokens, "{}", item.text);
         assert_eq!(digest, item.token_ids_sha256, "{}", item.text);
         assert_eq!(seen.own.start, item.first_text_position, "{}", item.text);

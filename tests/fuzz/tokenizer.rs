@@ -4,11 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
-use model::package::ModelPackage;
+use model::package::{ModelPackage, digest};
 use model::tokenize::{Keep, Offsets, TextTokenizer, TokenizeOptions};
 use serde_json::{Value, json};
 use settings::{Normalization, SpecialTokenText};
-use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 
 use testing::{damage, pick, run_for};
@@ -46,9 +45,8 @@ fn text(rng: &mut Rng) -> String {
 fn package(folder: &Path, tokenizer: &[u8]) -> ModelPackage {
     let read = |name: &str| fs::read(tiny().join(name)).expect("the fixture is whole");
     let mut manifest: Value = serde_json::from_slice(&read("manifest.json")).expect("it is JSON");
-    let digest: String =
-        Sha256::digest(tokenizer).iter().map(|byte| format!("{byte:02x}")).collect();
-    manifest["files"]["tokenizer.json"] = json!({"sha256": digest, "bytes": tokenizer.len()});
+    let entry = json!({"sha256": digest::of_bytes(tokenizer), "bytes": tokenizer.len()});
+    manifest["files"]["tokenizer.json"] = entry;
     manifest["max_input_tokens"] = json!(64);
     let write = |name: &str, bytes: &[u8]| {
         fs::write(folder.join(name), bytes).expect("it can be written");

@@ -11,14 +11,12 @@ use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
 use serde_json::{Value, json};
 
-use super::support::{Broken, Ended, Server, assert_says, client, quick, run, tiny};
+use super::support::{Broken, Ended, Server, assert_says, client, has, quick, run, tiny};
 
 /// Serves a package with OpenVINO.
 fn serve(package: &Broken, more: &[&str]) -> Server {
     let flags = [&["--engine", "openvino", "--log-level", "info"], more].concat();
-    let mut server = Server::spawn(&mut quick("serve", package.path(), &flags));
-    server.wait_for("ready");
-    server
+    Server::ready(&mut quick("serve", package.path(), &flags))
 }
 
 /// Compares the tiny package with a server.
@@ -57,9 +55,8 @@ fn the_same_package_agrees_by_every_dialect() {
     let server = serve(&Broken::new(), &[]);
     for path in ["", "/embed", "/v1", "/v1/embeddings"] {
         let ended = adopt(&server.url(path), &["--least-cosine", "0.99999"]);
-        assert_eq!(ended.code, Some(0), "{path}: {}{}", ended.stdout, ended.stderr);
-        assert_eq!(differences(&ended), [""; 0], "{path}");
-        assert!(ended.stdout.contains("least 1.000000, median 1.000000"), "{}", ended.stdout);
+        assert_eq!(differences(ended.with_code(0)), [""; 0], "{path}");
+        has(&ended.stdout, &["least 1.000000, median 1.000000"]);
         assert!(!ended.stdout.contains("cosine 0"), "{}", ended.stdout);
     }
 }
@@ -109,8 +106,7 @@ fn one_difference_at_a_time_is_found_and_named_with_its_cure() {
         assert_eq!(differences(&ended), [expected], "{}", ended.stdout);
         assert_says(&ended, 3, &["probes differ", "all probes agree"]);
         if !flags.is_empty() {
-            let ended = adopt(&server.url(""), flags);
-            assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+            adopt(&server.url(""), flags).with_code(0);
         }
     }
 }
@@ -129,8 +125,7 @@ fn what_the_package_has_and_the_server_lacks_is_named_too() {
         ),
     ] {
         let ended = adopt_by(package.path(), &server.url(""), &[]);
-        assert_eq!(differences(&ended), [expected], "{}", ended.stdout);
-        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert_eq!(differences(ended.with_code(3)), [expected], "{}", ended.stdout);
     }
 }
 
@@ -231,10 +226,8 @@ fn a_prompt_that_nobody_knows_is_tried_when_it_is_named() {
 fn texts_that_the_server_refuses_are_named_and_not_compared() {
     let server = serve(&Broken::new(), &["--truncate", "false"]);
     let without_truncation = openai_only(&server, |_, status, json| (status, json));
-    let ended = adopt(&without_truncation, &[]);
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let refused = "not compared, the server refuses it: 65 tokens";
-    assert!(ended.stdout.contains(refused), "{}", ended.stdout);
+    has(&adopt(&without_truncation, &[]).with_code(0).stdout, &[refused]);
     let ended = adopt(&without_truncation, &["--longest", "40"]);
     let left_out = "not compared: texts of more than 40 tokens (--longest)";
     assert!(ended.stdout.contains(left_out) && !ended.stdout.contains(refused), "{}", ended.stdout);
@@ -251,16 +244,14 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     std::fs::write(key.path(), "kept-1\n").expect("it is written");
     let server = serve(&Broken::new(), &["--api-key", "kept-1"]);
     let file = key.path().to_str().expect("UTF-8");
-    let ended = adopt(&server.url(""), &["--from-key-file", file]);
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    adopt(&server.url(""), &["--from-key-file", file]).with_code(0);
     assert_says(&adopt(&server.url(""), &[]), 1, &["wants an API key", "--from-key-file"]);
     let words = ["embeds no text", "/other/embed: 404", "/other/v1/embeddings: 404"];
     assert_says(&adopt(&server.url("/other"), &["--from-key-file", file]), 1, &words);
     assert_says(&adopt("https://localhost", &[]), 1, &["http://", "tunnel"]);
     assert_says(&adopt("http://127.0.0.1:1", &[]), 1, &["cannot ask http://127.0.0.1:1/embed"]);
     let ended = adopt(&server.url(""), &["--least-cosine", "2"]);
-    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    assert!(ended.stderr.contains("'2' for '--least-cosine"), "{}", ended.stderr);
+    has(&ended.with_code(2).stderr, &["'2' for '--least-cosine"]);
 }
 
 /// A server that answers every request with `head` and then with `body` for ever.

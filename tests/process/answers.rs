@@ -1,26 +1,21 @@
 //! Clients that do not take their answers, and heads that are made to fill the memory: what the
 //! server holds for them is bounded, others are served, and the memory goes back.
 
-use std::fs;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::DEFAULT_VERSIONS;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::faults::memory_kib;
-use super::support::{PATIENCE, Server, duovec, tiny};
+use super::http_2_client::{begin, head, localhost, trusting, write_pair};
+use super::support::{PATIENCE, Server, duovec, eventually, tiny};
 
 /// `--max-inflight-bytes` of these tests.
 const INFLIGHT: u64 = 16 * 1024 * 1024;
@@ -30,6 +25,8 @@ const ONCE_KIB: i64 = 12 * 1024;
 
 /// What connections, heads and buffers may take besides.
 const MORE_KIB: i64 = 64 * 1024;
+
+const BOTH: &str = "/v1/embeddings:both";
 
 /// 20 KB, and an answer of about a megabyte.
 fn body() -> String {
@@ -47,25 +44,17 @@ struct Small {
 impl Small {
     fn start(tls: bool) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = |name| folder.path().join(name).to_string_lossy().into_owned();
-        let (cert_path, key_path) = (path("cert.pem"), path("key.pem"));
-        let made = generate_simple_self_signed(vec!["localhost".to_owned()]);
-        let CertifiedKey { cert, signing_key } = made.expect("a pair");
-        fs::write(&cert_path, cert.pem()).expect("it is written");
-        fs::write(&key_path, signing_key.serialize_pem()).expect("it is written");
-        let package = tiny().to_string_lossy().into_owned();
-        let inflight = INFLIGHT.to_string();
-        let mut arguments = vec!["--engine", "fake", "--package", &package, "--http-threads", "2"];
-        arguments.extend(["--max-inflight-bytes", &inflight, "--max-body-bytes", "1000000"]);
-        if tls {
-            arguments.extend(["--tls-cert", &cert_path, "--tls-key", &key_path]);
-        }
-        let mut server = duovec();
+        let [cert_path, key_path] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+        let cert = write_pair(&cert_path, &key_path);
+        let mut command = duovec();
         // Huge pages stay whole while one byte of them is in use.
-        server.env("MIMALLOC_ALLOW_THP", "0").arg("serve");
-        let mut server = Server::spawn(server.args(&arguments));
-        server.wait_for("ready");
-        let cert = CertificateDer::from_pem_slice(cert.pem().as_bytes()).expect("it is PEM");
+        command.env("MIMALLOC_ALLOW_THP", "0").args(["serve", "--engine", "fake", "--package"]);
+        command.arg(tiny()).args(["--http-threads", "2", "--max-body-bytes", "1000000"]);
+        command.arg("--max-inflight-bytes").arg(INFLIGHT.to_string());
+        if tls {
+            command.arg("--tls-cert").arg(cert_path).arg("--tls-key").arg(key_path);
+        }
+        let server = Server::ready(&mut command);
         Self { server, cert, has_tls: tls, _folder: folder }
     }
 
@@ -85,17 +74,9 @@ impl Small {
     }
 
     async fn connect_tls(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.cert.clone()).expect("it is a certificate");
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has them")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let name = ServerName::try_from("localhost").expect("a name");
         let stream = self.connect().await;
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS")
+        let connector = trusting(&self.cert, DEFAULT_VERSIONS, &[protocol]);
+        connector.connect(localhost(), stream).await.expect("TLS")
     }
 
     fn rss_kib(&self) -> i64 {
@@ -121,15 +102,20 @@ async fn exchange(small: &Small, request: &str) -> String {
 
 /// Bytes that the server says it holds.
 async fn inflight(small: &Small) -> f64 {
-    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    let metrics = exchange(small, request).await;
+    let metrics = exchange(small, &get("/metrics")).await;
     let line = metrics.lines().find_map(|line| line.strip_prefix("duovec_inflight_bytes "));
     line.expect("the metric is there").parse().expect("a number")
 }
 
+const CLOSE: &str = "connection: close\r\n";
+
 fn post(body: &str, more: &str) -> String {
-    let head = format!("POST /v1/embeddings:both HTTP/1.1\r\nhost: x\r\n{more}");
+    let head = format!("POST {BOTH} HTTP/1.1\r\nhost: x\r\n{more}");
     format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\n{CLOSE}\r\n")
 }
 
 /// What the server holds stays within its limits while nobody reads, and others are served; then
@@ -140,7 +126,7 @@ async fn watch_and_leave<T>(small: &Small, idle_kib: i64, deaf: Vec<T>) {
         let held = inflight(small).await;
         assert!(held <= INFLIGHT as f64, "{held} bytes");
         most = most.max(held);
-        let answer = exchange(small, &post(r#"{"input":"a"}"#, "connection: close\r\n")).await;
+        let answer = exchange(small, &post(r#"{"input":"a"}"#, CLOSE)).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         let more = small.rss_kib() - idle_kib;
         assert!(more < INFLIGHT as i64 / 1024 + MORE_KIB, "{more} KiB more than before");
@@ -148,11 +134,8 @@ async fn watch_and_leave<T>(small: &Small, idle_kib: i64, deaf: Vec<T>) {
     }
     assert!(most > INFLIGHT as f64 / 4.0, "answers that wait are counted: {most}");
     drop(deaf);
-    let end = Instant::now() + PATIENCE;
-    while inflight(small).await > 0.0 {
-        assert!(Instant::now() < end, "what nobody reads is still held");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_free = async || inflight(small).await == 0.0;
+    eventually(PATIENCE, "what nobody reads is free", is_free).await;
     went_back(small, idle_kib).await;
 }
 
@@ -191,11 +174,7 @@ async fn streams_that_nobody_reads_are_held_within_the_limit_of_bytes() {
         let mut send = small.connect_http_2().await;
         for _ in 0..128 {
             send = send.ready().await.expect("it is open");
-            let request = http::Request::post("https://localhost/v1/embeddings:both");
-            let request = request.body(()).expect("valid");
-            let (answer, mut rest) = send.send_request(request, false).expect("it is sent");
-            rest.send_data(body().into(), true).expect("it is sent");
-            deaf.push((answer, rest));
+            deaf.push(begin(&mut send, head(BOTH, &[]), body()));
         }
     }
     watch_and_leave(&small, idle_kib, deaf).await;
@@ -235,8 +214,7 @@ struct Deaf {
 async fn answers_without_a_key_that_nobody_reads_are_one_or_are_counted() {
     let small = Small::start(true);
     for path in ["/docs/swagger-ui-bundle.js", "/openapi.json", "/metrics"] {
-        let get = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        let answer = exchange(&small, &get).await;
+        let answer = exchange(&small, &get(path)).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}");
         let idle_kib = small.rss_kib();
         let deaf = ask_and_read_nothing(&small, path, 20, 4).await;
@@ -267,12 +245,8 @@ async fn leave_unread(small: &Small, body: String, streams: usize) -> Vec<impl S
     let mut unread = Vec::new();
     for _ in 0..streams {
         send = send.ready().await.expect("it is open");
-        let request = http::Request::post("https://localhost/v1/embeddings:both");
-        let request = request.header("x-request-timeout-ms", "300000").body(());
-        let (answer, mut rest) =
-            send.send_request(request.expect("valid"), false).expect("it is sent");
-        rest.send_data(body.clone(), true).expect("it is sent");
-        unread.push((answer, rest));
+        let head = head(BOTH, &[("x-request-timeout-ms", "300000")]);
+        unread.push(begin(&mut send, head, body.clone()));
     }
     unread
 }
@@ -288,19 +262,18 @@ async fn unread_answers_that_fill_the_memory_make_room_for_others_within_seconds
     for _ in 0..3 {
         unread.push(leave_unread(&small, texts.clone(), 128).await);
     }
-    // A busy machine takes some seconds for the texts alone.
-    let end = Instant::now() + Duration::from_secs(20);
     let many = json!({"input": vec!["a b c d"; 200], "offsets": true}).to_string();
-    for (what, body) in [("a single text", r#"{"input":"a"}"#), ("many texts", &many)] {
-        loop {
-            let answer = exchange(&small, &post(body, "connection: close\r\n")).await;
-            if answer.starts_with("HTTP/1.1 200") {
-                break;
-            }
-            assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
-            assert!(Instant::now() < end, "{what}: {answer}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    for (what, body) in
+        [("a single text is served", r#"{"input":"a"}"#), ("many texts are served", &many)]
+    {
+        let is_served = async || {
+            let answer = exchange(&small, &post(body, CLOSE)).await;
+            let is_served = answer.starts_with("HTTP/1.1 200");
+            assert!(is_served || answer.starts_with("HTTP/1.1 429"), "{answer}");
+            is_served
+        };
+        // A busy machine takes some seconds for the texts alone.
+        eventually(Duration::from_secs(20), what, is_served).await;
     }
     drop((large, unread));
 }
@@ -318,20 +291,15 @@ async fn half_bodies_that_fill_the_memory_make_room_for_others_within_seconds() 
         let _ = stream.write_all(half.as_bytes()).await;
         stopped.push(stream);
     }
-    let end = Instant::now() + Duration::from_secs(4);
-    while inflight(&small).await < 14e6 {
-        assert!(Instant::now() < end, "the bodies fill the memory");
-    }
+    let is_full = async || inflight(&small).await >= 14e6;
+    eventually(Duration::from_secs(4), "the bodies fill the memory", is_full).await;
     let text = " ".repeat(400_000);
     let body = json!({ "input": text }).to_string();
-    let refused = exchange(&small, &post(&body, "connection: close\r\n")).await;
+    let ask = async || exchange(&small, &post(&body, CLOSE)).await;
+    let refused = ask().await;
     assert!(refused.starts_with("HTTP/1.1 429"), "the memory is full: {refused}");
-    let end = Instant::now() + Duration::from_secs(14);
-    while !exchange(&small, &post(&body, "connection: close\r\n")).await.starts_with("HTTP/1.1 200")
-    {
-        assert!(Instant::now() < end, "half bodies hold the memory");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_served = async || ask().await.starts_with("HTTP/1.1 200");
+    eventually(Duration::from_secs(14), "half bodies leave the memory", is_served).await;
     let mut answer = String::new();
     stopped[0].read_to_string(&mut answer).await.expect("it is answered");
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("too slowly"), "{answer}");

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::corpus::read_jsonl;
-use super::lifecycle::ready;
-use super::support::{Broken, Ended, assert_says, kill_and_repeat, kill_at, quick, run, tiny};
+use super::support::{
+    Broken, Ended, assert_says, has, kill_and_repeat, kill_at, quick, ready_fake, run, tiny,
+};
 
 fn request(id: usize, url: &str, body: &Value) -> Value {
     json!({"custom_id": format!("request-{id}"), "method": "POST", "url": url, "body": body})
@@ -47,7 +48,7 @@ impl Job {
     #[track_caller]
     fn run(&self, code: i32, more: &[&str]) -> Ended {
         let ended = run(&mut self.command("out.jsonl", more));
-        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        ended.with_code(code);
         ended
     }
 
@@ -80,7 +81,7 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
     job.run(0, &[]);
     let answers = job.answers();
     assert_eq!(answers.len(), asked.len());
-    let server = ready(&["--engine", "fake"]);
+    let server = ready_fake(&[]);
     for (at, ((url, body), answer)) in asked.iter().zip(&answers).enumerate() {
         assert_eq!(answer["custom_id"], format!("request-{at}"));
         assert_eq!(
@@ -97,7 +98,7 @@ async fn a_question_that_needs_no_run_has_the_answer_of_the_route() {
     let url = "/v1/sparse-embeddings";
     let job = Job::new(&[request(0, url, &body)]);
     job.run(0, &[]);
-    let server = ready(&["--engine", "fake"]);
+    let server = ready_fake(&[]);
     let (status, expected) = server.ask(url, Some(&body)).await;
     assert_eq!((status, &job.answers()[0]["response"]["body"]), (200, &expected));
     let values = &expected["data"][0]["sparse_values"]["values"];
@@ -119,8 +120,7 @@ fn requests_that_ask_for_no_prompt_get_the_one_of_the_setting() {
     let lines = bodies.iter().enumerate().map(|(id, body)| request(id, "/v1/embeddings", body));
     let job = Job::new(&lines.collect::<Vec<_>>());
     let vectors = |prompt: &[&str]| {
-        let ended = run(&mut job.command_with(package.path(), "out.jsonl", prompt));
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        run(&mut job.command_with(package.path(), "out.jsonl", prompt)).with_code(0);
         let answers = job.answers();
         fs::remove_file(job.path("out.jsonl")).expect("it is there");
         let vector = |answer: &Value| answer["response"]["body"]["data"][0]["embedding"].clone();
@@ -153,8 +153,7 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
         request(6, "/v1/embeddings", &good),
     ];
     let job = Job::new(&lines);
-    let ended = job.run(3, &[]);
-    assert!(ended.stderr.contains("5 of 7 requests failed"), "{}", ended.stderr);
+    has(&job.run(3, &[]).stderr, &["5 of 7 requests failed"]);
     let answers = job.answers();
     let codes: Vec<_> = answers.iter().map(|one| one["response"]["status_code"].as_u64()).collect();
     assert_eq!(codes, [Some(200), Some(400), Some(404), None, None, Some(404), Some(200)]);
@@ -251,7 +250,7 @@ fn the_number_of_workers_does_not_change_the_answers() {
     let job = Job::new(&requests(600));
     for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
         let more = ["--engine", "openvino", "--workers", workers, "--threads-per-worker", threads];
-        assert_eq!(run(&mut job.command(out, &more)).code, Some(3));
+        run(&mut job.command(out, &more)).with_code(3);
     }
     assert!(job.bytes("few") == job.bytes("many"), "the bytes differ");
 }
@@ -294,8 +293,8 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
     refused(&mut job.command("out.jsonl", &[]), &words);
     fs::write(&input, &right).expect("written");
     // Some requests are wrong by themselves.
-    let ended = job.run(3, &["--log-level", "info"]);
-    assert!(ended.stderr.contains("goes on with what an earlier run finished"), "{}", ended.stderr);
+    let words = "goes on with what an earlier run finished";
+    has(&job.run(3, &["--log-level", "info"]).stderr, &[words]);
     assert_eq!(job.answers().len(), 4000);
     // A complete output is not taken for that of a longer file.
     fs::write(&input, format!("{right}{}\n", requests(1)[0])).expect("written");
@@ -306,14 +305,14 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
 #[test]
 fn answers_that_were_changed_since_they_were_written_are_not_taken_for_whole() {
     let job = begun();
-    assert_eq!(run(&mut job.command("whole.jsonl", &[])).code, Some(3));
+    run(&mut job.command("whole.jsonl", &[])).with_code(3);
     let whole = job.bytes("whole.jsonl");
     // A finished part, with other digits.
     let part = job.path("out.jsonl.duovec_work/part-00000.jsonl");
     let text = fs::read_to_string(&part).expect("it is there");
     fs::write(&part, text.replacen("0.1", "0.2", 5)).expect("written");
-    let ended = job.run(3, &["--log-level", "warn"]);
-    assert!(ended.stderr.contains("part-00000.jsonl has other bytes"), "{}", ended.stderr);
+    let words = "part-00000.jsonl has other bytes";
+    has(&job.run(3, &["--log-level", "warn"]).stderr, &[words]);
     assert!(job.bytes("out.jsonl") == whole, "the bytes differ");
     // The whole.
     for bytes in [&whole[..1000], &[&whole[..], b"junk\n"].concat()] {

@@ -18,7 +18,7 @@ fn every_value_is_printed_with_its_origin() {
         .args(["check", "--queue-capacity", "30", "--config"])
         .arg(&file)
         .env("DUOVEC_PORT", "8"));
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.with_code(0);
     let place = file.display();
     for line in [
         "port = \"8\" # environment DUOVEC_PORT".to_owned(),
@@ -42,7 +42,7 @@ fn the_output_is_a_configuration_file_of_the_same_settings() {
     let first = run(duovec().args(["check", "--config"]).env(aliases.0, aliases.1));
     fs::write(&file, &first.stdout).expect("it is written");
     let second = run(duovec().args(["check", "--config"]).arg(&file));
-    assert_eq!(second.code, Some(0), "{}", second.stderr);
+    second.with_code(0);
     let values = |ended: &Ended| {
         let lines = ended.stdout.lines();
         lines.map(|line| line.rsplit_once(" # ").map(|(value, _)| value.to_owned())).collect()
@@ -55,7 +55,7 @@ fn the_output_is_a_configuration_file_of_the_same_settings() {
 #[test]
 fn secrets_are_not_shown() {
     let ended = run(duovec().args(["check", "--config"]).env("DUOVEC_API_KEYS", "first,second"));
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.with_code(0);
     let line = "# api_keys is set and not shown (environment DUOVEC_API_KEYS)";
     assert!(said(&ended, line), "{}", ended.stdout);
     assert!(!ended.stdout.contains("first") && !ended.stdout.contains("second"));

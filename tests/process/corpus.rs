@@ -18,8 +18,9 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::lifecycle::ready;
-use super::support::{Broken, Ended, assert_says, kill_and_repeat, kill_at, quick, run, tiny};
+use super::support::{
+    Broken, Ended, assert_says, has, kill_and_repeat, kill_at, quick, ready, run, tiny,
+};
 
 mod chunks;
 mod damage;
@@ -99,10 +100,6 @@ impl Corpus {
     }
 }
 
-fn assert_done(ended: &Ended) {
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-}
-
 /// The bytes of every file below a folder, but for the job's own record.
 fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries =
@@ -124,14 +121,14 @@ fn every_form_of_input_gives_the_same_vectors() {
     let mut all = Vec::new();
     for form in ["jsonl", "parquet", "csv", "txt"] {
         let out = format!("{form}.out.jsonl");
-        assert_done(&corpus.embed(&format!("in.{form}"), &out, &["--part-rows", "32"]));
+        corpus.embed(&format!("in.{form}"), &out, &["--part-rows", "32"]).with_code(0);
         all.push(read_jsonl(&corpus.path(&out)));
     }
     assert_eq!(all[0].len(), 70);
     assert!(all.iter().all(|rows| *rows == all[0]), "they are equal");
     let stdin = File::open(corpus.path("in.jsonl")).expect("it is there");
     let mut piped = quick("embed", tiny(), &["--input-format", "jsonl", "--part-rows", "32"]);
-    assert_done(&run(piped.args(["-", "--out"]).arg(corpus.path("piped.jsonl")).stdin(stdin)));
+    run(piped.args(["-", "--out"]).arg(corpus.path("piped.jsonl")).stdin(stdin)).with_code(0);
     assert_eq!(read_jsonl(&corpus.path("piped.jsonl")), all[0]);
 }
 
@@ -139,10 +136,10 @@ fn every_form_of_input_gives_the_same_vectors() {
 fn every_form_of_output_holds_the_same_vectors() {
     let corpus = Corpus::with_rows(100);
     let keep = ["--keep", "id,text", "--part-rows", "48"];
-    assert_done(&corpus.embed("in.jsonl", "out.jsonl", &keep));
-    assert_done(&corpus.embed("in.jsonl", "out.parquet", &keep));
+    corpus.embed("in.jsonl", "out.jsonl", &keep).with_code(0);
+    corpus.embed("in.jsonl", "out.parquet", &keep).with_code(0);
     let npy = ["--part-rows", "48", "--vectors", "dense"];
-    assert_done(&corpus.embed("in.jsonl", "out.npy", &npy));
+    corpus.embed("in.jsonl", "out.npy", &npy).with_code(0);
     let lines = read_jsonl(&corpus.path("out.jsonl"));
     let table = read_parquet(&corpus.path("out.parquet"));
     assert_eq!((lines.len(), table.num_rows()), (100, 100));
@@ -179,7 +176,7 @@ fn every_form_of_output_holds_the_same_vectors() {
 fn parquet_says_what_its_vectors_are() {
     let corpus = Corpus::with_rows(20);
     let more = ["--dense-type", "f16", "--dimensions", "4", "--sparse-top-k", "2"];
-    assert_done(&corpus.embed("in.jsonl", "out", &more));
+    corpus.embed("in.jsonl", "out", &more).with_code(0);
     let path = corpus.path("out/part-00000.parquet");
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).expect("it is there"));
     let reader = reader.expect("it is Parquet");
@@ -203,7 +200,7 @@ fn parquet_says_what_its_vectors_are() {
 #[tokio::test]
 async fn the_engine_gives_what_the_server_gives() {
     let corpus = Corpus::with_rows(40);
-    assert_done(&corpus.embed("in.jsonl", "out.jsonl", &["--engine", "openvino"]));
+    corpus.embed("in.jsonl", "out.jsonl", &["--engine", "openvino"]).with_code(0);
     let rows = read_jsonl(&corpus.path("out.jsonl"));
     let server = ready(&[]);
     let body = json!({"input": texts(40), "input_type": "passage"});
@@ -229,7 +226,7 @@ fn the_number_of_workers_does_not_change_the_bytes() {
     for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
         let more = ["--engine", "openvino", "--part-rows", "100", "--workers", workers];
         let more = [&more[..], &["--threads-per-worker", threads]].concat();
-        assert_done(&corpus.embed("in.jsonl", out, &more));
+        corpus.embed("in.jsonl", out, &more).with_code(0);
     }
     assert!(bytes(&corpus.path("few")) == bytes(&corpus.path("many")), "the bytes differ");
 }
@@ -238,8 +235,8 @@ fn the_number_of_workers_does_not_change_the_bytes() {
 fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
     let corpus = Corpus::with_rows(600);
     let more = ["--part-rows", "40", "--fake-run-ms", "2", "--keep", "id"];
-    assert_done(&corpus.embed("in.jsonl", "whole", &more));
-    assert_done(&corpus.embed("in.jsonl", "whole.parquet", &more));
+    corpus.embed("in.jsonl", "whole", &more).with_code(0);
+    corpus.embed("in.jsonl", "whole.parquet", &more).with_code(0);
     for out in ["killed", "killed.parquet"] {
         let command = || corpus.command("in.jsonl", out, &more);
         kill_and_repeat(command, Duration::from_millis(150));
@@ -254,9 +251,9 @@ fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
 #[test]
 fn a_whole_output_is_left_as_it_is() {
     let corpus = Corpus::with_rows(30);
-    assert_done(&corpus.embed("in.jsonl", "out.jsonl", &[]));
+    corpus.embed("in.jsonl", "out.jsonl", &[]).with_code(0);
     let before = fs::metadata(corpus.path("out.jsonl")).and_then(|found| found.modified());
-    assert_done(&corpus.embed("in.jsonl", "out.jsonl", &[]));
+    corpus.embed("in.jsonl", "out.jsonl", &[]).with_code(0);
     let after = fs::metadata(corpus.path("out.jsonl")).and_then(|found| found.modified());
     assert_eq!(before.expect("a time"), after.expect("a time"));
 }
@@ -280,10 +277,10 @@ fn rows_that_cannot_be_embedded_are_told_with_their_reasons() {
     };
     assert_eq!((rows(&first), rows(&second)), (vec![0], vec![3]));
     // The second time nothing is left to do, and the code says the same.
-    assert_eq!(corpus.embed("in.jsonl", "out", &["--part-rows", "3"]).code, Some(3));
+    corpus.embed("in.jsonl", "out", &["--part-rows", "3"]).with_code(3);
     // In a matrix each row has its place.
     let dense = ["--vectors", "dense"];
-    assert_eq!(corpus.embed("in.jsonl", "out.npy", &dense).code, Some(3));
+    corpus.embed("in.jsonl", "out.npy", &dense).with_code(3);
     let npy = fs::read(corpus.path("out.npy")).expect("it is there");
     let floats: Vec<f32> =
         npy[128..].as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
@@ -312,9 +309,9 @@ fn a_corrupt_parquet_is_named_and_finished_parts_stay() {
     }
     let finished = fs::read(corpus.path("cut/part-00001.parquet")).expect("it is finished");
     fs::write(corpus.path("in/b.parquet"), &whole).expect("written");
-    assert_done(&corpus.embed("in/*.parquet", "cut", &["--part-rows", "100"]));
+    corpus.embed("in/*.parquet", "cut", &["--part-rows", "100"]).with_code(0);
     assert_eq!(fs::read(corpus.path("cut/part-00001.parquet")).expect("there"), finished);
-    assert_done(&corpus.embed("in/*.parquet", "other", &["--part-rows", "100"]));
+    corpus.embed("in/*.parquet", "other", &["--part-rows", "100"]).with_code(0);
     assert_eq!(bytes(&corpus.path("cut")), bytes(&corpus.path("other")));
 }
 
@@ -348,7 +345,7 @@ fn columns_that_are_missing_or_no_texts_are_named() {
 fn an_output_of_something_else_is_not_gone_on_with() {
     let corpus = Corpus::with_rows(50);
     let first = ["--part-rows", "20"];
-    assert_done(&corpus.embed("in.jsonl", "out", &first));
+    corpus.embed("in.jsonl", "out", &first).with_code(0);
     let before = bytes(&corpus.path("out"));
     let refused = |more: &[&str], words: &[&str]| {
         let ended = corpus.embed("in.jsonl", "out", more);
@@ -446,8 +443,8 @@ fn a_full_disk_is_said_and_the_run_goes_on_when_there_is_room() {
         1,
         &["cannot write", "File too large", "run the same command again"],
     );
-    assert_done(&corpus.embed("in.jsonl", "out", &more));
-    assert_done(&corpus.embed("in.jsonl", "other", &more));
+    corpus.embed("in.jsonl", "out", &more).with_code(0);
+    corpus.embed("in.jsonl", "other", &more).with_code(0);
     assert_eq!(bytes(&corpus.path("out")), bytes(&corpus.path("other")));
 }
 

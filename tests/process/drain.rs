@@ -8,8 +8,7 @@ use reqwest::{StatusCode, header};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::lifecycle::ready;
-use super::support::{PATIENCE, client};
+use super::support::{PATIENCE, client, ready_fake};
 
 const CLIENTS: usize = 64;
 
@@ -38,8 +37,7 @@ async fn ask(url: String, asked: Arc<AtomicUsize>) -> usize {
 
 #[tokio::test]
 async fn sigterm_under_load_of_64_clients_fails_no_request() {
-    let arguments = ["--engine", "fake", "--fake-run-ms", "20", "--drain-delay-ms", "4000"];
-    let server = ready(&arguments);
+    let server = ready_fake(&["--fake-run-ms", "20", "--drain-delay-ms", "4000"]);
     let asked = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -62,16 +60,15 @@ async fn sigterm_under_load_of_64_clients_fails_no_request() {
 /// Health says no at once, requests are taken until the delay is over.
 #[tokio::test]
 async fn health_says_no_before_requests_are_refused() {
-    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "600000"]);
-    let client = client();
+    let mut server = ready_fake(&["--drain-delay-ms", "600000"]);
     server.signal("TERM");
     server.wait_for("not ready any more");
-    let health = client.get(server.url("/health")).send().await.expect("an answer");
+    let health = client().get(server.url("/health")).send().await.expect("an answer");
     assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(health.headers()[header::CONNECTION], "close");
     assert_eq!(health.json::<Value>().await.expect("JSON")["status"], "draining");
-    let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-    assert_eq!(request.send().await.expect("an answer").status(), StatusCode::OK);
+    let answer = server.text("a").send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
     tokio::time::sleep(REPEAT).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1), "a second signal ends the process at once");
@@ -80,7 +77,7 @@ async fn health_says_no_before_requests_are_refused() {
 /// GNU `timeout` signals its child, and then the whole group with the child in it.
 #[tokio::test]
 async fn a_signal_that_is_repeated_at_once_is_one_signal() {
-    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "600"]);
+    let mut server = ready_fake(&["--drain-delay-ms", "600"]);
     server.signals(&["TERM", "INT", "TERM"]);
     assert_eq!(server.wait_within(PATIENCE).and_then(|end| end.code()), Some(0));
 }
@@ -91,7 +88,7 @@ async fn signals_that_mean_nothing_here_end_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = folder.path().join("duovec.sock");
     let path = socket.to_str().expect("it is UTF-8");
-    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "0", "--unix-socket", path]);
+    let mut server = ready_fake(&["--drain-delay-ms", "0", "--unix-socket", path]);
     server.signals(&["HUP", "USR1", "USR2", "ALRM"]);
     server.wait_for("SIGHUP");
     assert_eq!(server.ask("/health", None).await.1["status"], "ok");
@@ -104,16 +101,11 @@ async fn signals_that_mean_nothing_here_end_nothing() {
 #[tokio::test]
 async fn the_drain_has_a_deadline() {
     let more = ["--fake-run-ms", "60000", "--drain-delay-ms", "0", "--drain-timeout-ms", "100"];
-    let server = ready(&[&["--engine", "fake"], &more[..]].concat());
-    let client = client();
-    // The second is too long for the batch of the first, and waits.
-    let ask = |text: String| {
-        let body = json!({"input": text});
-        tokio::spawn(client.post(server.url("/v1/embeddings")).json(&body).send())
-    };
-    let running = ask("a".to_owned());
+    let server = ready_fake(&more);
+    let running = server.begin("a");
     server.wait_for_busy().await;
-    let waiting = ask("a ".repeat(20));
+    // Too long for the batch of the first, so that it waits.
+    let waiting = server.begin(&"a ".repeat(20));
     server.wait_until("/health", |health| health.contains("\"queue_depth\":1,")).await;
     let begin = Instant::now();
     server.signal("TERM");
@@ -129,10 +121,8 @@ async fn the_drain_has_a_deadline() {
 async fn a_worker_lost_during_the_drain_ends_with_a_failure() {
     let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "5000", "--exit-on-stuck", "true"];
     let drain = ["--drain-delay-ms", "0", "--drain-timeout-ms", "60000"];
-    let mut server = ready(&[&["--engine", "fake"], &more[..], &drain[..]].concat());
-    let client = client();
-    let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-    let asked = tokio::spawn(request.send());
+    let mut server = ready_fake(&[&more[..], &drain].concat());
+    let asked = server.begin("a");
     server.wait_for_busy().await;
     server.signal("TERM");
     server.wait_for("draining");

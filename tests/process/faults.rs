@@ -11,8 +11,9 @@ use futures_util::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::lifecycle::ready;
-use super::support::{PATIENCE, Server, client, duovec, limited, quick, tiny};
+use super::support::{
+    PATIENCE, Server, client, duovec, eventually, limited, quick, ready_fake, tiny,
+};
 
 /// The answer to a short text.
 async fn ask(server: &Server) -> (u16, Value) {
@@ -21,7 +22,7 @@ async fn ask(server: &Server) -> (u16, Value) {
 
 #[tokio::test]
 async fn a_batch_that_hangs_is_answered_and_fails_readiness_until_it_ends() {
-    let server = ready(&["--engine", "fake", "--fake-run-ms", "6000", "--worker-stuck-ms", "200"]);
+    let server = ready_fake(&["--fake-run-ms", "6000", "--worker-stuck-ms", "200"]);
     let begin = Instant::now();
     // The second is told at once, instead of waiting for a worker that may never come back.
     for _ in 0..2 {
@@ -38,7 +39,7 @@ async fn a_batch_that_hangs_is_answered_and_fails_readiness_until_it_ends() {
 #[tokio::test]
 async fn a_batch_that_hangs_ends_the_process_when_told_to() {
     let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
-    let server = ready(&[&["--engine", "fake"], &more[..]].concat());
+    let server = ready_fake(&more);
     let begin = Instant::now();
     assert_eq!(ask(&server).await.0, 503);
     assert_eq!(server.wait().code(), Some(1));
@@ -49,9 +50,8 @@ async fn a_batch_that_hangs_ends_the_process_when_told_to() {
 #[tokio::test]
 async fn a_process_that_was_paused_takes_no_worker_for_stuck() {
     let more = ["--fake-run-ms", "4000", "--worker-stuck-ms", "2000", "--exit-on-stuck", "true"];
-    let server = ready(&[&["--engine", "fake"], &more[..]].concat());
-    let asked = client().post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-    let asked = tokio::spawn(asked.send());
+    let server = ready_fake(&more);
+    let asked = server.begin("a");
     server.wait_for_busy().await;
     server.signal("STOP");
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -72,12 +72,11 @@ impl Mute {
         // Nobody reads it: the next line that is written fails.
         drop(server.0.stderr.take());
         let client = reqwest::Client::builder().unix_socket(socket).build().expect("a client");
-        let end = Instant::now() + PATIENCE;
-        let health = || client.get(format!("{URL}/health")).send();
-        while !health().await.is_ok_and(|answer| answer.status().is_success()) {
-            assert!(Instant::now() < end, "it was never ready");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let is_ready = async || {
+            let health = client.get(format!("{URL}/health")).send().await;
+            health.is_ok_and(|answer| answer.status().is_success())
+        };
+        eventually(PATIENCE, "it is ready", is_ready).await;
         (server, client)
     }
 }
@@ -114,9 +113,7 @@ async fn a_log_that_cannot_be_written_neither_ends_nor_blocks_the_server() {
 fn ready_within(limit: &str) -> Server {
     let mut command = limited(limit);
     command.args(["serve", "--engine", "fake", "--http-threads", "1", "--package"]);
-    let mut server = Server::spawn(command.arg(tiny()));
-    server.wait_for("ready");
-    server
+    Server::ready(command.arg(tiny()))
 }
 
 #[tokio::test]
@@ -147,7 +144,7 @@ async fn idle_connections_by_the_thousand_hold_nobody_up() {
 
 #[tokio::test]
 async fn a_refused_body_is_in_memory_twice_at_most() {
-    let server = ready(&["--engine", "fake"]);
+    let server = ready_fake(&[]);
     let pid = server.pid();
     // A byte that messages for people write as six.
     let long = "\u{7f}".repeat(16 * 1024 * 1024);
@@ -182,8 +179,7 @@ fn large_body(items: usize, escape: &str, model: &str) -> String {
 async fn growth_kib(body: &str, clients: usize, expected: StatusCode) -> i64 {
     let mut command = duovec();
     command.env("MIMALLOC_PURGE_DELAY", "0").args(["serve", "--engine", "fake", "--package"]);
-    let mut server = Server::spawn(command.arg(tiny()));
-    server.wait_for("ready");
+    let server = Server::ready(command.arg(tiny()));
     let pid = server.pid();
     fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it is our process");
     let before = memory_kib(pid, "VmRSS:");
@@ -242,8 +238,11 @@ fn processor_time(pid: u32) -> u64 {
 async fn a_server_out_of_descriptors_serves_who_is_there_and_recovers() {
     let server = ready_within("-n 64");
     let early = client();
-    let ask_early = || early.post(server.url("/v1/embeddings")).json(&json!({"input": "a"})).send();
-    assert_eq!(ask_early().await.expect("an answer").status(), StatusCode::OK);
+    let ask_early = async || {
+        let request = server.text("a").build().expect("a request");
+        early.execute(request).await.expect("an answer").status()
+    };
+    assert_eq!(ask_early().await, StatusCode::OK);
     let flood: Vec<TcpStream> = (0..200)
         .map_while(|_| TcpStream::connect_timeout(&server.address, Duration::from_secs(1)).ok())
         .collect();
@@ -253,7 +252,7 @@ async fn a_server_out_of_descriptors_serves_who_is_there_and_recovers() {
     let spent = processor_time(server.pid()) - before;
     assert!(spent < 50, "{spent} of 100 ticks: it spins on accept");
     // Whoever has a connection is served.
-    assert_eq!(ask_early().await.expect("an answer").status(), StatusCode::OK);
+    assert_eq!(ask_early().await, StatusCode::OK);
     drop(flood);
     assert_eq!(ask(&server).await.0, 200);
 }
@@ -265,7 +264,7 @@ fn a_key_file_that_hangs_does_not_stop_the_end() {
     let path = folder.path().join("keys");
     fs::write(&path, "key\n").expect("it is written");
     let file = path.to_str().expect("it is UTF-8");
-    let mut server = ready(&["--engine", "fake", "--drain-delay-ms", "0", "--api-key-file", file]);
+    let mut server = ready_fake(&["--drain-delay-ms", "0", "--api-key-file", file]);
     fs::remove_file(&path).expect("it was there");
     let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo is there");
     assert!(made.success());

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::lifecycle::ready;
-use super::support::{Broken, Server, quick};
+use super::support::{Broken, Server, quick, ready};
 
 const SPARSE: &str = "/v1/sparse-embeddings";
 
@@ -70,8 +69,7 @@ async fn a_prompt_weighs_nothing_whoever_writes_it() {
     let package = Broken::new();
     package.manifest(|manifest| manifest["prompts"] = json!({"query": "the dog "}));
     let more = ["--log-level", "info"];
-    let mut server = Server::spawn(&mut quick("serve", package.path(), &more));
-    server.wait_for("ready");
+    let server = Server::ready(&mut quick("serve", package.path(), &more));
     let pieces = [("▁cat", 6.0), ("▁house", 6.0)];
     for text in ["cat house", "the dog cat house"] {
         let body = ask(json!({"input": text, "sparse_format": "tokens"}));

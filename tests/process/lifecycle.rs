@@ -6,18 +6,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::drain::REPEAT;
-use super::support::{Server, client, duovec, tiny};
-
-/// A server with the tiny package that is ready.
-pub(crate) fn ready(more: &[&str]) -> Server {
-    let mut server = start(more);
-    server.wait_for("ready");
-    server
-}
-
-fn start(more: &[&str]) -> Server {
-    Server::spawn(duovec().arg("serve").arg("--package").arg(tiny()).args(more))
-}
+use super::support::{Server, duovec, ready, ready_fake, tiny};
 
 #[tokio::test]
 async fn the_tiny_package_is_served_by_openvino() {
@@ -45,7 +34,9 @@ async fn the_tiny_package_is_served_by_openvino() {
 async fn what_the_engine_does_not_use_and_what_the_machine_does_not_have_is_said() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = (cores + 1).to_string();
-    let mut server = start(&["--devices", "0,1", "--workers", &workers]);
+    let mut command = duovec();
+    command.args(["serve", "--devices", "0,1", "--workers", &workers, "--package"]);
+    let mut server = Server::spawn(command.arg(tiny()));
     server.wait_until("/health", |health| health.contains("\"ok\"")).await;
     server.signal("TERM");
     let log = server.rest();
@@ -58,23 +49,16 @@ async fn what_the_engine_does_not_use_and_what_the_machine_does_not_have_is_said
 /// answered, and the exit code is 0.
 #[tokio::test]
 async fn sigterm_drains_and_exits_with_zero() {
-    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "3000", "--drain-delay-ms", "0"]);
-    let client = client();
-    let accepted: Vec<_> = (0..3)
-        .map(|_| {
-            let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-            tokio::spawn(request.send())
-        })
-        .collect();
+    let mut server = ready_fake(&["--fake-run-ms", "3000", "--drain-delay-ms", "0"]);
+    let accepted = [(); 3].map(|()| server.begin("a"));
     // On a busy machine some requests come later.
-    let all = format!("duovec_items_total{{outcome=\"accepted\"}} {}\n", accepted.len());
-    server.wait_until("/metrics", |metrics| metrics.contains(&all)).await;
+    let all = "duovec_items_total{outcome=\"accepted\"} 3\n";
+    server.wait_until("/metrics", |metrics| metrics.contains(all)).await;
     server.signal("TERM");
     server.wait_for("draining");
     let (status, health) = server.ask("/health", None).await;
     assert_eq!((status, &health["status"]), (503, &json!("draining")));
-    let refused = client.post(server.url("/v1/embeddings")).json(&json!({"input": "b"}));
-    let refused = refused.send().await.expect("an answer");
+    let refused = server.text("b").send().await.expect("an answer");
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(refused.headers().contains_key("retry-after"));
     assert_eq!(refused.json::<Value>().await.expect("JSON")["error"]["code"], "draining");
@@ -87,10 +71,8 @@ async fn sigterm_drains_and_exits_with_zero() {
 
 #[tokio::test]
 async fn a_second_signal_ends_the_drain() {
-    let mut server = ready(&["--engine", "fake", "--fake-run-ms", "60000"]);
-    let client = client();
-    let request = client.post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-    let pending = tokio::spawn(request.send());
+    let mut server = ready_fake(&["--fake-run-ms", "60000"]);
+    let pending = server.begin("a");
     server.wait_for_busy().await;
     server.signal("INT");
     server.wait_for("draining");
@@ -101,14 +83,13 @@ async fn a_second_signal_ends_the_drain() {
 }
 
 async fn status_with(server: &Server, key: &str) -> u16 {
-    let request = client().post(server.url("/v1/embeddings")).json(&json!({"input": "a"}));
-    request.bearer_auth(key).send().await.expect("an answer").status().as_u16()
+    server.text("a").bearer_auth(key).send().await.expect("an answer").status().as_u16()
 }
 
 /// A key may have a comma: a part of it opens nothing.
 #[tokio::test]
 async fn a_key_of_a_flag_is_never_split() {
-    let server = ready(&["--engine", "fake", "--api-key", "kept,x"]);
+    let server = ready_fake(&["--api-key", "kept,x"]);
     for (key, expected) in [("x", 401), ("kept", 401), ("kept,x", 200)] {
         assert_eq!(status_with(&server, key).await, expected, "{key}");
     }
@@ -117,8 +98,8 @@ async fn a_key_of_a_flag_is_never_split() {
 /// The flag may be repeated, and its keys are in no line of the log and in no answer.
 #[tokio::test]
 async fn keys_of_flags_open_the_routes_and_are_nowhere_shown() {
-    let flags = ["--engine", "fake", "--log-level", "trace"];
-    let mut server = ready(&[&flags[..], &["--api-key", "kept-1", "--api-key", "kept-2"]].concat());
+    let keys = ["--api-key", "kept-1", "--api-key", "kept-2"];
+    let mut server = ready_fake(&[&["--log-level", "trace"], &keys[..]].concat());
     for (key, expected) in [("kept-1", 200), ("kept-2", 200), ("other", 401)] {
         assert_eq!(status_with(&server, key).await, expected);
     }

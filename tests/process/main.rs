@@ -8,6 +8,8 @@ mod configuration;
 mod corpus;
 mod drain;
 mod faults;
+#[path = "../shared/http_2.rs"]
+mod http_2_client;
 mod lexical_table;
 mod lifecycle;
 mod start;

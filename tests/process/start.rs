@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use super::support::{Broken, Ended, Server, assert_says, client, duovec, quick, run, tiny};
+use super::support::{Broken, Ended, Server, assert_says, client, duovec, has, quick, run, tiny};
 
 /// What the check says of a package, with the real engine.
 fn check(package: &Broken) -> Ended {
@@ -32,9 +32,7 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
         }
         let ended = run(&mut command);
         assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{arguments:?}");
-        for word in words {
-            assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
-        }
+        has(&ended.stderr, words);
     }
 }
 
@@ -63,7 +61,7 @@ fn a_default_prompt_that_the_package_lacks_is_refused_and_check_tells_the_one_th
         (&["--default-prompt", "passage"], "passage"),
     ] {
         let ended = run(&mut quick("check", package.path(), flags));
-        assert!(ended.stdout.contains(&format!("default prompt: {prompt}")), "{}", ended.stdout);
+        has(&ended.stdout, &[&format!("default prompt: {prompt}")]);
     }
 }
 
@@ -199,21 +197,13 @@ fn a_model_that_misses_its_golden_numbers_is_refused() {
     assert_says(&check(&package), 1, &["golden numbers", "dense cosine"]);
 }
 
-#[test]
-fn a_whole_package_passes_the_check() {
-    let ended = run(&mut quick("check", tiny(), &["--engine", "openvino"]));
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("is whole: tiny-test"), "{}", ended.stdout);
-}
-
 #[tokio::test]
 async fn a_model_without_prompts_says_that_input_type_is_ignored() {
     let prompts = Broken::new();
     prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "query: "}));
     for (package, ignored) in [(Broken::new(), Some("ignored")), (prompts, None)] {
         let more = ["--log-level", "info"];
-        let mut server = Server::spawn(&mut quick("serve", package.path(), &more));
-        server.wait_for("ready");
+        let server = Server::ready(&mut quick("serve", package.path(), &more));
         for (path, body, expected) in [
             ("/v1/embeddings", json!({"input": "cat", "input_type": "query"}), ignored),
             ("/v1/embeddings:both", json!({"input": "cat", "model": "tiny-query"}), ignored),
@@ -233,16 +223,16 @@ async fn a_model_without_prompts_says_that_input_type_is_ignored() {
 }
 
 #[test]
-fn the_check_tells_what_was_taken_from_where() {
+fn a_whole_package_passes_the_check_which_tells_what_was_taken_from_where() {
     let ended = run(&mut quick("check", tiny(), &["--engine", "openvino"]));
-    for line in [
+    let lines = [
+        "is whole: tiny-test",
         "ok    names: tiny-test, tiny\n",
         "ok    pooling: mean\n",
         "ok    dimensions: 4, 8\n",
         "ok    prompts: none, so that input_type changes nothing\n",
-    ] {
-        assert!(ended.stdout.contains(line), "{line}{}", ended.stdout);
-    }
+    ];
+    has(&ended.with_code(0).stdout, &lines);
     let package = Broken::new();
     package.manifest(|manifest| {
         manifest["prompts"] = json!({"query": "query: ", "passage": ""});
@@ -257,17 +247,15 @@ fn the_check_tells_what_was_taken_from_where() {
             "other": [10.5],
         });
     });
-    let ended = check(&package);
-    for line in [
+    let lines = [
         "ok    pooling: mean (1_Pooling/config.json, pooling_mode)\n",
         "ok    tokens of a text: 64 (--max-tokens)\n",
         "ok    prompts: query \"query: \", passage \"\" (--query-prompt)\n",
         "ok    lexical weights: fixed numbers, for tests\n",
         "ok    weights: rounded to 4 bits\n",
         "ok    largest numbers: scores 4.36, feed-forward 25.7, values 6.75, others 10.5 over 160",
-    ] {
-        assert!(ended.stdout.contains(line), "{line}{}", ended.stdout);
-    }
+    ];
+    has(&check(&package).stdout, &lines);
 }
 
 #[test]

@@ -9,8 +9,10 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use sha2::{Digest, Sha256};
+use model::package::digest;
+use reqwest::{RequestBuilder, Response};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 /// A package of a few kilobytes with a real graph and a real tokenizer.
 pub(crate) fn tiny() -> PathBuf {
@@ -46,11 +48,38 @@ pub(crate) fn quick(command: &str, package: impl AsRef<Path>, more: &[&str]) -> 
     quick
 }
 
+/// A server of the tiny package with OpenVINO that is ready.
+pub(crate) fn ready(more: &[&str]) -> Server {
+    Server::ready(duovec().args(["serve", "--package"]).arg(tiny()).args(more))
+}
+
+/// One with the fake engine.
+pub(crate) fn ready_fake(more: &[&str]) -> Server {
+    ready(&[&["--engine", "fake"], more].concat())
+}
+
 /// What a start that ended by itself left behind.
 pub(crate) struct Ended {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl Ended {
+    /// Checks how it ended.
+    #[track_caller]
+    pub(crate) fn with_code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+/// Checks that a text has each of these words.
+#[track_caller]
+pub(crate) fn has(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "'{word}' is not in: {text}");
+    }
 }
 
 /// Runs to the end.
@@ -65,13 +94,11 @@ pub(crate) fn run(command: &mut Command) -> Ended {
 
 /// One line on standard error (of errors only), which contains every one of `words`.
 pub(crate) fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
-    assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+    ended.with_code(code);
     let lines: Vec<&str> =
         ended.stderr.lines().filter(|line| line.starts_with("duovec:")).collect();
     assert_eq!(lines.len(), 1, "{}", ended.stderr);
-    for word in words {
-        assert!(lines[0].contains(word), "'{word}' is not in: {}", lines[0]);
-    }
+    has(lines[0], words);
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
 }
 
@@ -130,6 +157,13 @@ impl Server {
         Self { address, child, stderr }
     }
 
+    /// The same, and waits until it is ready.
+    pub(crate) fn ready(command: &mut Command) -> Self {
+        let mut server = Self::spawn(command);
+        server.wait_for("ready");
+        server
+    }
+
     /// Reads the log up to the line with this message.
     pub(crate) fn wait_for(&mut self, message: &str) -> Value {
         loop {
@@ -149,6 +183,22 @@ impl Server {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// A request for the vector of a text.
+    pub(crate) fn text(&self, text: &str) -> RequestBuilder {
+        client().post(self.url("/v1/embeddings")).json(&json!({"input": text}))
+    }
+
+    /// Sends such a request, whose answer is for the caller to wait for.
+    pub(crate) fn begin(&self, text: &str) -> JoinHandle<reqwest::Result<Response>> {
+        tokio::spawn(self.text(text).send())
+    }
+
+    /// The body of the answer to a GET.
+    pub(crate) async fn read(&self, path: &str) -> String {
+        let answer = client().get(self.url(path)).send().await.expect("an answer");
+        answer.text().await.expect("text")
     }
 
     /// Sends a signal by its name, as a supervisor would.
@@ -176,15 +226,8 @@ impl Server {
 
     /// Asks this path until the answer is as wanted.
     pub(crate) async fn wait_until(&self, path: &str, wanted: impl Fn(&str) -> bool) {
-        let (client, end) = (client(), Instant::now() + PATIENCE);
-        while Instant::now() < end {
-            let answer = client.get(self.url(path)).send().await.expect("an answer");
-            if wanted(&answer.text().await.expect("text")) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{path} never had what was waited for");
+        let is_as_wanted = async || wanted(&self.read(path).await);
+        eventually(PATIENCE, &format!("{path} has what was waited for"), is_as_wanted).await;
     }
 
     /// Asks until a worker runs, so that the next signal meets a request in flight.
@@ -282,11 +325,8 @@ impl Broken {
     /// Changes a file and tells the manifest its new size and digest.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) {
         fs::write(self.file(name), bytes).expect("it is written");
-        let digest: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
-        self.manifest(|manifest| {
-            manifest["files"][name]["sha256"] = digest.into();
-            manifest["files"][name]["bytes"] = bytes.len().into();
-        });
+        let entry = json!({"sha256": digest::of_bytes(bytes), "bytes": bytes.len()});
+        self.manifest(|manifest| manifest["files"][name] = entry);
     }
 
     /// Changes the manifest.
@@ -301,6 +341,15 @@ impl Broken {
 
 /// No answer takes this long, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until something is reached, which must be within `time`.
+pub(crate) async fn eventually(time: Duration, what: &str, reached: impl AsyncFn() -> bool) {
+    let end = Instant::now() + time;
+    while !reached().await {
+        assert!(Instant::now() < end, "it never happened that {what}");
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
 
 /// A client that gives up instead of hanging.
 pub(crate) fn client() -> reqwest::Client {

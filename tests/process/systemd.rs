@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use model::package::ModelPackage;
 
@@ -108,28 +108,6 @@ fn a_server_whose_http_side_cannot_start_ends_with_a_failure_and_is_never_ready(
     assert_eq!((ended.and_then(|status| status.code()), said.len()), (Some(1), 0), "{said:?}");
     let log = server.rest();
     assert!(log.contains("the HTTP side"), "{log}");
-}
-
-/// `kill -9`, and a supervisor that starts the program again when it ends badly, as systemd does.
-#[test]
-fn a_killed_server_is_ready_again_after_a_warm_start() {
-    let start = || {
-        let begin = Instant::now();
-        let mut server = Server::spawn(duovec().args(["serve", "--package"]).arg(tiny()));
-        server.wait_for("ready");
-        (server, begin.elapsed().as_millis())
-    };
-    let (mut server, first_ms) = start();
-    server.signal("KILL");
-    let mut ready_again_ms = None;
-    while server.wait().code() != Some(0) {
-        let (again, ms) = start();
-        ready_again_ms = Some(ms);
-        again.signal("TERM");
-        server = again;
-    }
-    let ready_again_ms = ready_again_ms.expect("kill -9 is no good end");
-    println!("ready {ready_again_ms} ms after kill -9 (at first: {first_ms} ms)");
 }
 
 /// Skipped where systemd's tools are not installed.

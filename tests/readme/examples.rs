@@ -1,82 +1,43 @@
 //! The requests that the documents show are sent to a real server with the fake engine, and its
 //! answers have the form that the documents show.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::Value;
 
-use super::{Document, root};
+use super::Document;
+use super::support::{Server, client, duovec, tiny};
 
 /// What the documents ask.
 const SHOWN: &str = "localhost:8080";
 
-struct Server {
-    url: String,
-    child: Child,
+/// A server that answers to the name of the default package.
+fn server() -> Server {
+    let mut command = duovec();
+    command.args(["serve", "--engine", "fake", "--model-aliases", "multilingual-e5-small"]);
+    Server::ready(command.arg("--package").arg(tiny()))
 }
 
-impl Server {
-    /// The binary on a free port, with a package of a few kilobytes that answers to the name of the
-    /// default one.
-    fn start() -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_duovec"))
-            .args(["serve", "--engine", "fake", "--port", "0", "--log-format", "json"])
-            .args(["--model-aliases", "multilingual-e5-small"])
-            .arg("--package")
-            .arg(root().join("tests/fixtures/tiny"))
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let mut server = Self { url: String::new(), child };
-        let log = BufReader::new(server.child.stderr.take().expect("it is piped"));
-        for line in log.lines() {
-            let line = line.expect("the log is UTF-8");
-            let fields: Value = serde_json::from_str(&line).unwrap_or_default();
-            if let Some(address) = fields["address"].as_str() {
-                server.url = format!("http://{address}");
-            }
-            if fields["message"].as_str().is_some_and(|message| message.contains("ready")) {
-                return server;
-            }
-        }
-        panic!("the server ended");
+/// Sends what a `curl` asks for; the answer's body.
+async fn ask(server: &Server, words: &[String]) -> String {
+    let path = words.iter().find_map(|word| word.strip_prefix(SHOWN)).expect("it asks this");
+    let behind = |flag: &'static str| {
+        let places = words.windows(2).filter(move |pair| pair[0] == flag);
+        places.map(|pair| pair[1].clone())
+    };
+    let body = behind("-d").next();
+    let method = if body.is_some() { Method::POST } else { Method::GET };
+    let mut request = client().request(method, server.url(path));
+    for header in behind("-H") {
+        let (name, value) = header.split_once(": ").expect("a header");
+        request = request.header(name, value);
     }
-
-    /// Sends what a `curl` asks for; the answer's body.
-    async fn ask(&self, words: &[String]) -> String {
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(120)).build();
-        let client = client.expect("a client");
-        let url = words.iter().find_map(|word| word.strip_prefix(SHOWN)).expect("it asks this");
-        let behind = |flag: &'static str| {
-            let places = words.windows(2).filter(move |pair| pair[0] == flag);
-            places.map(|pair| pair[1].clone())
-        };
-        let body = behind("-d").next();
-        let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut request = client.request(method, format!("{}{url}", self.url));
-        for header in behind("-H") {
-            let (name, value) = header.split_once(": ").expect("a header");
-            request = request.header(name, value);
-        }
-        let answer = request.body(body.unwrap_or_default()).send().await.expect("an answer");
-        answer.text().await.expect("a text")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Already gone when the test went wrong.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    let answer = request.body(body.unwrap_or_default()).send().await.expect("an answer");
+    answer.text().await.expect("a text")
 }
 
 #[tokio::test]
 async fn answers_have_the_form_that_the_documents_show() {
-    let server = Server::start();
+    let server = server();
     let mut asked = 0;
     for name in ["README.md", "docs/api.md"] {
         for shown in Document::read(name).commands() {
@@ -86,7 +47,7 @@ async fn answers_have_the_form_that_the_documents_show() {
             let command = shown.words.join(" ");
             let expected: Value = serde_json::from_str(&shown.output)
                 .unwrap_or_else(|error| panic!("{name}: {command}: {error}"));
-            let answer = server.ask(&shown.words).await;
+            let answer = ask(&server, &shown.words).await;
             let answer: Value = serde_json::from_str(&answer)
                 .unwrap_or_else(|error| panic!("{name}: {command}: {error}: {answer}"));
             let form = compare(&expected, &answer, "");
@@ -99,10 +60,8 @@ async fn answers_have_the_form_that_the_documents_show() {
 
 #[tokio::test]
 async fn health_has_the_fields_that_the_documents_name() {
-    let server = Server::start();
-    let words = ["curl", "localhost:8080/health"].map(str::to_owned);
-    let answer = server.ask(&words).await;
-    let health: Value = serde_json::from_str(&answer).expect("it is JSON");
+    let server = server();
+    let (_, health) = server.ask("/health", None).await;
     let page = Document::read("docs/operate.md");
     let fields = page.rows("| field |").into_iter().filter_map(|row| row.split('|').nth(1));
     let mut named = 0;

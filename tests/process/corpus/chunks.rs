@@ -4,7 +4,7 @@ use super::*;
 
 fn rows(corpus: &Corpus, out: &str, more: &[&str]) -> Vec<Value> {
     let more = [&["--keep", "id", "--part-rows", "7"], more].concat();
-    assert_done(&corpus.embed("in.jsonl", out, &more));
+    corpus.embed("in.jsonl", out, &more).with_code(0);
     read_jsonl(&corpus.path(out))
 }
 
@@ -43,7 +43,7 @@ fn chunks_in_parquet_are_those_in_json() {
     let more = ["--chunk-tokens", "10", "--late"];
     let lines = rows(&corpus, "out.jsonl", &more);
     let kept = [&["--keep", "id", "--part-rows", "7"][..], &more].concat();
-    assert_done(&corpus.embed("in.jsonl", "out.parquet", &kept));
+    corpus.embed("in.jsonl", "out.parquet", &kept).with_code(0);
     let table = read_parquet(&corpus.path("out.parquet"));
     assert_eq!(table.num_rows(), lines.len());
     let column = |name: &str| table.column_by_name(name).expect("it is there").clone();
@@ -60,7 +60,7 @@ fn chunks_in_parquet_are_those_in_json() {
 #[test]
 fn another_way_of_cutting_does_not_go_on_with_an_output() {
     let corpus = Corpus::with_rows(5);
-    assert_done(&corpus.embed("in.jsonl", "out", &["--chunk-tokens", "10", "--late"]));
+    corpus.embed("in.jsonl", "out", &["--chunk-tokens", "10", "--late"]).with_code(0);
     for (more, name) in [
         (&["--chunk-tokens", "11", "--late"][..], "chunk_tokens"),
         (&["--chunk-tokens", "10", "--chunk-overlap", "2", "--late"], "chunk_overlap"),

@@ -28,7 +28,7 @@ fn cut(path: &Path) {
 #[test]
 fn a_whole_output_with_a_part_that_was_changed_is_refused_and_the_part_named() {
     let corpus = corpus();
-    assert_eq!(embed(&corpus, "out").code, Some(3));
+    embed(&corpus, "out").with_code(3);
     let whole = bytes(&corpus.path("out"));
     let path = corpus.path("out/part-00001.parquet");
     let mut other = whole["part-00001.parquet"].clone();
@@ -39,14 +39,14 @@ fn a_whole_output_with_a_part_that_was_changed_is_refused_and_the_part_named() {
     cut(&path);
     assert_says(&embed(&corpus, "out"), 1, &["part-00001.parquet has 500 bytes"]);
     fs::remove_file(&path).expect("it is there");
-    assert_eq!(embed(&corpus, "out").code, Some(3));
+    embed(&corpus, "out").with_code(3);
     assert!(bytes(&corpus.path("out")) == whole, "the bytes differ");
 }
 
 #[test]
 fn what_is_missing_of_a_whole_output_is_made_again() {
     let corpus = corpus();
-    assert_eq!(embed(&corpus, "out").code, Some(3));
+    embed(&corpus, "out").with_code(3);
     let whole = bytes(&corpus.path("out"));
     let written = |name: &str| {
         fs::metadata(corpus.path(&format!("out/{name}"))).and_then(|found| found.modified()).ok()
@@ -60,7 +60,7 @@ fn what_is_missing_of_a_whole_output_is_made_again() {
         for name in names {
             fs::remove_file(corpus.path("out").join(name)).expect("it is there");
         }
-        assert_eq!(embed(&corpus, "out").code, Some(3));
+        embed(&corpus, "out").with_code(3);
         assert!(bytes(&corpus.path("out")) == whole, "the bytes differ without {names:?}");
     }
     assert_eq!(written("part-00000.parquet"), first, "it is left as it is");
@@ -69,26 +69,26 @@ fn what_is_missing_of_a_whole_output_is_made_again() {
 #[test]
 fn a_part_of_an_interrupted_run_that_was_changed_is_made_again() {
     let corpus = corpus();
-    assert_eq!(embed(&corpus, "whole").code, Some(3));
+    embed(&corpus, "whole").with_code(3);
     let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
     let part = corpus.path("out/part-00001.parquet");
     kill_at(corpus.command("in.jsonl", "out", &more), &part, || {});
     cut(&corpus.path("out/part-00000.parquet"));
     fs::write(corpus.path("out/_duovec_work/rejected-00001.jsonl"), "").expect("written");
-    assert_eq!(embed(&corpus, "out").code, Some(3));
+    embed(&corpus, "out").with_code(3);
     assert!(bytes(&corpus.path("out")) == bytes(&corpus.path("whole")), "the bytes differ");
 }
 
 #[test]
 fn a_single_file_that_was_changed_is_refused_and_made_again_when_it_is_gone() {
     let corpus = Corpus::with_rows(30);
-    assert_done(&embed(&corpus, "out.parquet"));
+    embed(&corpus, "out.parquet").with_code(0);
     let path = corpus.path("out.parquet");
     let whole = fs::read(&path).expect("it is there");
     cut(&path);
     assert_says(&embed(&corpus, "out.parquet"), 1, &["out.parquet has 500 bytes"]);
     fs::remove_file(&path).expect("it is there");
-    assert_done(&embed(&corpus, "out.parquet"));
+    embed(&corpus, "out.parquet").with_code(0);
     assert!(fs::read(&path).expect("it is there") == whole, "the bytes differ");
 }
 
@@ -110,11 +110,11 @@ fn reasons_of_rows_that_are_right_now_go() {
         ("out", "out/part-00001.parquet", "out/_rejected.jsonl"),
     ] {
         let corpus = corpus();
-        assert_eq!(embed(&corpus, out).code, Some(3));
+        embed(&corpus, out).with_code(3);
         assert!(corpus.path(rejected).exists());
         write_jsonl(&corpus.path("in.jsonl"), &texts(60));
         fs::remove_file(corpus.path(vectors)).expect("it is there");
-        assert_done(&embed(&corpus, out));
+        embed(&corpus, out).with_code(0);
         assert!(!corpus.path(rejected).exists(), "{rejected} tells of rows that were embedded");
     }
 }

@@ -6,16 +6,14 @@ use super::*;
 #[test]
 fn a_whole_output_is_compared_with_its_input_before_the_model_is_loaded() {
     let corpus = Corpus::with_rows(50);
-    assert_done(&corpus.embed("in.jsonl", "out", &["--part-rows", "20"]));
+    corpus.embed("in.jsonl", "out", &["--part-rows", "20"]).with_code(0);
     let broken = Broken::new();
     fs::write(broken.file("model.onnx"), "no graph").expect("written");
     let again = || {
         let more = ["--part-rows", "20", "--log-level", "info"];
         run(&mut corpus.command_with(broken.path(), "in.jsonl", "out", &more))
     };
-    let ended = again();
-    assert_done(&ended);
-    assert!(ended.stderr.contains("already complete"), "{}", ended.stderr);
+    has(&again().with_code(0).stderr, &["already complete"]);
     write_jsonl(&corpus.path("in.jsonl"), &texts(51));
     assert_says(&again(), 1, &["cannot continue", "part 2", "row 41 of", "name another output"]);
     write_jsonl(&corpus.path("in.jsonl"), &texts(61));
@@ -34,7 +32,7 @@ fn a_column_that_is_missing_is_said_before_anything_is_loaded_or_written() {
     let mut command = corpus.command_with(broken.path(), "in.jsonl", "out", &["--keep", "idd"]);
     assert_says(&run(&mut command), 1, &["in.jsonl", "`idd`", "id, text"]);
     assert_eq!(bytes(corpus.folder.path()), before);
-    assert_done(&corpus.embed("in.jsonl", "out", &["--keep", "id"]));
+    corpus.embed("in.jsonl", "out", &["--keep", "id"]).with_code(0);
     let ended = corpus.embed("in.jsonl", "vn.csv", &[]);
     assert_says(&ended, 2, &["vn.csv", ".parquet, .jsonl or .npy", "a folder"]);
     assert!(!corpus.path("vn.csv").exists());
@@ -78,8 +76,8 @@ fn an_output_among_the_inputs_is_refused() {
         let words = ["--out", out, "also the input"];
         assert_says(&corpus.embed(input, out, &["--format", "jsonl"]), 2, &words);
     }
-    assert_done(&corpus.embed("data/in.jsonl", "data/out.jsonl", &[]));
-    assert_done(&corpus.embed("data/in*.jsonl", "data/vectors", &[]));
+    corpus.embed("data/in.jsonl", "data/out.jsonl", &[]).with_code(0);
+    corpus.embed("data/in*.jsonl", "data/vectors", &[]).with_code(0);
 }
 
 #[test]
@@ -90,7 +88,7 @@ fn a_byte_order_mark_is_no_text_and_gzip_is_named() {
     fs::write(corpus.path("plain.txt"), "one\n").expect("written");
     let vectors = |input: &str| {
         let out = format!("{input}.out.jsonl");
-        assert_done(&corpus.embed(input, &out, &[]));
+        corpus.embed(input, &out, &[]).with_code(0);
         read_jsonl(&corpus.path(&out))
     };
     let expected = vectors("plain.txt");
@@ -130,5 +128,5 @@ fn an_engine_that_hangs_ends_the_run_and_rejects_no_row() {
     let mut hangs = corpus.command("in.jsonl", "out", &["--fake-run-ms", "4000"]);
     let ended = run(hangs.env("DUOVEC_WORKER_STUCK_MS", "200"));
     assert_says(&ended, 1, &["may never end", "run the same command again"]);
-    assert_done(&corpus.embed("in.jsonl", "out", &["--fake-run-ms", "1"]));
+    corpus.embed("in.jsonl", "out", &["--fake-run-ms", "1"]).with_code(0);
 }
