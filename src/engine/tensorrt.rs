@@ -22,6 +22,7 @@ use vectors::dense::cosine;
 pub mod build;
 pub(crate) mod choose;
 pub mod ffi;
+mod judge;
 mod kernels;
 mod load;
 mod machine;
