@@ -73,6 +73,13 @@ fn what_to_do(error: &str) -> &'static str {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion(i32);
 
+impl CudaVersion {
+    /// That release of CUDA.
+    pub const fn new(major: i32, minor: i32) -> Self {
+        Self(1000 * major + 10 * minor)
+    }
+}
+
 impl fmt::Display for CudaVersion {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
@@ -92,6 +99,8 @@ pub struct CudaDevice {
     pub memory_bytes: u64,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// The newest CUDA that the driver knows.
+    pub driver: Option<CudaVersion>,
 }
 
 /// The GPUs that the driver shows.
@@ -245,6 +254,7 @@ impl Cuda {
             memory_bytes: known.totalGlobalMem as u64,
             multiprocessors: self
                 .attribute(cudaDeviceAttr_cudaDevAttrMultiProcessorCount, index)?,
+            driver: self.driver_version()?,
         })
     }
 
@@ -302,5 +312,6 @@ mod tests {
     #[test]
     fn versions_read_as_people_write_them() {
         assert_eq!(CudaVersion(13050).to_string(), "13.5");
+        assert_eq!(CudaVersion::new(12, 8), CudaVersion(12080));
     }
 }

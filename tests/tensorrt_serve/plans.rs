@@ -97,11 +97,13 @@ fn a_plan_for_many_models_of_gpu_fits_each() {
 #[test]
 fn plans_of_tensorrt_rtx_fit_one_release_and_its_gpus() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
-    for said in [package.check("capability=90").stdout, package.refusal("capability=90")] {
-        let needed = "TensorRT-RTX runs on compute capability 7.5, 8.0, 8.6, 8.9, 12.0, 12.1, ";
-        let words = "duovec stand-in has 9.0: use TensorRT, with --engine tensorrt";
-        assert!(said.contains(&format!("{needed}{words}")), "{said}");
-        assert!(!said.contains("--flavour tensorrt-rtx"), "none would ever run: {said}");
+    for (fault, has) in [("capability=90", "9.0"), ("capability=75", "7.5")] {
+        for said in [package.check(fault).stdout, package.refusal(fault)] {
+            let needed = "TensorRT-RTX runs on compute capability 8.0, 8.6, 8.9, 12.0, 12.1, ";
+            let words = format!("duovec stand-in has {has}: use TensorRT, with --engine tensorrt");
+            assert!(said.contains(&format!("{needed}{words}")), "{said}");
+            assert!(!said.contains("--flavour tensorrt-rtx"), "none would ever run: {said}");
+        }
     }
     assert!(package.check("").stdout.contains("runs standin.plan"));
     package.package.manifest(|manifest| manifest["plans"][0]["version"] = "1.6.0.1".into());

@@ -3,8 +3,8 @@
 use model::package::manifest::plan::PlanFlavour;
 use reqwest::StatusCode;
 
-use crate::support::{client, run};
-use crate::{Package, ask, get, standins};
+use crate::support::{client, duovec, run};
+use crate::{FAULTS, Package, ask, get, standins};
 
 /// A driver for CUDA 12.4 takes no runtime of CUDA 13.
 const OLD_DRIVER: &str = "driver_version=12040";
@@ -60,4 +60,30 @@ fn a_driver_that_is_too_old_for_all_runtimes_is_told() {
     let mut command = package.command("serve", "tensorrt", "driver_version=11080");
     let ended = run(command.args(["--port", "0", "--log-level", "off"]));
     assert!(ended.stderr.contains("cudaErrorInsufficientDriver"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_gpu_for_which_library_driver_or_precision_are_too_old_is_told_by_name() {
+    let (old, new) = (tensorrt_10(), Package::new(PlanFlavour::TensorRt));
+    let knows = "which TensorRT knows from version 10.";
+    let cases = [
+        (&old, "capability=100,version=100700", "f16", format!("10.0, {knows}8 on, and the lib")),
+        (&old, "capability=120,version=100100", "f16", format!("12.0, {knows}8 on, and the lib")),
+        (&old, "capability=103,version=101300", "f16", format!("10.3, {knows}14 on, and the lib")),
+        (&old, "capability=120,driver_version=12040", "f16", "a driver for CUDA 12.8".to_owned()),
+        (&new, "capability=75", "bf16", "8.0 or later, duovec stand-in has 7.5".to_owned()),
+    ];
+    for (package, faults, precision, words) in cases {
+        let mut command = package.command("serve", "tensorrt", faults);
+        let command = command.args(["--port", "0", "--log-level", "off", "--precision", precision]);
+        let said = run(command.args(["--build-plan", "true"])).stderr;
+        assert!(said.contains(&words), "{faults}: '{words}' is not in: {said}");
+        let mut command = duovec();
+        command.args(["build-engine", "--precision", precision]).arg(package.package.path());
+        for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
+            command.arg(flag).arg(&package.libraries);
+        }
+        let built = run(command.env(FAULTS, faults)).stderr;
+        assert!(built.contains(&words), "{faults}: '{words}' is not in: {built}");
+    }
 }

@@ -16,10 +16,10 @@ use model::package::{ModelPackage, PackageError};
 use scheduling::batch::Bucket;
 use settings::PrecisionChoice;
 
-use super::choose::{Target, check_fp8, misfit, rtx_capabilities, rtx_knows};
+use super::choose::{Target, check_precision, misfit, rtx_capabilities, rtx_knows, too_old};
 use super::ffi::{BridgeError, BuildRequest, Library, Observer, Plan, Version};
 use super::judge::judge;
-use super::plan::{default_profiles, elements, model_file, serves, size};
+use super::plan::{default_profiles, elements, model_file, precision_of, serves, size};
 use super::{NO_GPU, TensorRtEngine, TensorRtOptions};
 
 /// How a plan is to be built.
@@ -313,8 +313,15 @@ impl BuildTarget {
                            it runs on";
             return Err(BuildError::Options(problem.to_owned()));
         }
-        if options.precision == PrecisionChoice::Fp8 {
-            check_fp8(&compute_capabilities, device).map_err(BuildError::Options)?;
+        let model_file = model_file(manifest, options.precision);
+        for precision in [options.precision, precision_of(model_file)] {
+            check_precision(precision, &compute_capabilities, device)
+                .map_err(BuildError::Options)?;
+        }
+        let (flavour, precision) = (options.flavour, options.precision);
+        let target = |device| Target { flavour, version, device, precision };
+        if let Some(problem) = device.filter(|_| !rtx).map(target).as_ref().and_then(too_old) {
+            return Err(BuildError::Options(problem));
         }
         let timing_cache = compute_capabilities
             .first()
@@ -323,7 +330,7 @@ impl BuildTarget {
         Ok(Self {
             flavour: options.flavour,
             version,
-            model_file: model_file(manifest, options.precision),
+            model_file,
             profiles,
             compute_capabilities,
             device: device.cloned(),
@@ -430,9 +437,13 @@ mod tests {
         let mut options = BuildOptions::new(PlanFlavour::TensorRtRtx);
         options.compute_capabilities = vec!["8.6".parse().expect("it is one")];
         assert!(check_rtx(&options).is_ok());
-        options.compute_capabilities.push("9.0".parse().expect("it is one"));
-        let message = check_rtx(&options).expect_err("it has no such target").to_string();
-        assert!(message.contains("9.0, only for 7.5"), "{message}");
+        // Turing has no products in f32 there, and every graph has some.
+        for unknown in ["9.0", "7.5"] {
+            options.compute_capabilities.push(unknown.parse().expect("it is one"));
+            let message = check_rtx(&options).expect_err("it has no such target").to_string();
+            assert!(message.contains(&format!("{unknown}, only for 8.0")), "{message}");
+            options.compute_capabilities.pop();
+        }
         options.compute_capabilities.clear();
         options.hardware_compatible = true;
         assert!(check_rtx(&options).is_err());

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::engine::cuda::CudaDevice;
+use crate::engine::cuda::{CudaDevice, CudaVersion};
 use model::package::manifest::Manifest;
 use model::package::manifest::plan::{ComputeCapability, PlanEntry, PlanFlavour};
 use scheduling::batch::Bucket;
@@ -14,18 +14,18 @@ use super::plan::serves;
 /// The first GPUs that run TensorRT's hardware-compatible plans, and RTX's default plans.
 const AMPERE: ComputeCapability = capability(8, 0);
 
-/// The first GPUs that multiply FP8.
-const FP8: ComputeCapability = capability(8, 9);
+/// The first GPUs with arithmetic in a precision that older ones lack.
+const FIRST_WITH: [(PrecisionChoice, ComputeCapability); 2] =
+    [(PrecisionChoice::Bf16, AMPERE), (PrecisionChoice::Fp8, capability(8, 9))];
 
-/// The only GPUs that TensorRT-RTX 1.7 knows, for builds as for runs.
-const RTX_CAPABILITIES: [ComputeCapability; 6] = [
-    capability(7, 5),
-    capability(8, 0),
-    capability(8, 6),
-    capability(8, 9),
-    capability(12, 0),
-    capability(12, 1),
-];
+/// The first GPUs that TensorRT 10.1 and drivers for earlier CUDA do not know.
+const BLACKWELL: ComputeCapability = capability(10, 0);
+const BLACKWELL_CUDA: CudaVersion = CudaVersion::new(12, 8);
+
+/// The only GPUs for which TensorRT-RTX 1.7 builds and runs plans. It knows 7.5 (Turing) too, but
+/// has no products in f32 there, and every graph has some: in the pooling and in the sparse head.
+const RTX_CAPABILITIES: [ComputeCapability; 5] =
+    [capability(8, 0), capability(8, 6), capability(8, 9), capability(12, 0), capability(12, 1)];
 
 const fn capability(major: u32, minor: u32) -> ComputeCapability {
     ComputeCapability { major, minor }
@@ -111,15 +111,45 @@ pub(crate) fn fitting_all<'a>(
 /// Why no plan of that flavour and precision can ever run on the GPU, and which plan can.
 pub(crate) fn unfit(target: &Target<'_>) -> Option<String> {
     let CudaDevice { capability, name, .. } = target.device;
-    let fp8 = target.precision == PrecisionChoice::Fp8 && *capability < FP8;
-    unknown_to_rtx(target.flavour, target.device).or_else(|| {
-        fp8.then(|| {
-            format!(
-                "--precision fp8 needs compute capability {FP8} or later, {name} has \
-                 {capability}: use --precision f16"
-            )
-        })
-    })
+    let lacked = || {
+        let wanted = target.precision.name();
+        let first = first_with(wanted).filter(|first| capability < first)?;
+        Some(format!(
+            "--precision {wanted} needs compute capability {first} or later, {name} has \
+             {capability}: use --precision f16"
+        ))
+    };
+    unknown_to_rtx(target.flavour, target.device).or_else(|| too_old(target)).or_else(lacked)
+}
+
+/// Why library or driver are older than the GPU.
+pub(crate) fn too_old(target: &Target<'_>) -> Option<String> {
+    let CudaDevice { capability, name, driver, .. } = target.device;
+    if *capability < BLACKWELL {
+        return None;
+    }
+    let minor = if capability.minor == 0 { 8 } else { 14 };
+    let Version { major, minor: own, .. } = target.version;
+    if target.flavour == PlanFlavour::TensorRt && (major, own) < (10, minor) {
+        return Some(format!(
+            "{name} has compute capability {capability}, which TensorRT knows from version \
+             10.{minor} on, and the library is {}: install a newer one, or name its folder with \
+             --tensorrt-library-dir",
+            target.version
+        ));
+    }
+    let old = driver.filter(|driver| *driver < BLACKWELL_CUDA)?;
+    Some(format!(
+        "{name} has compute capability {capability}, which needs a driver for CUDA \
+         {BLACKWELL_CUDA} or later (branch 570), and this one is for CUDA {old}: install a newer \
+         driver"
+    ))
+}
+
+/// The first GPUs with arithmetic in that precision; `None` if all have it.
+fn first_with(precision: &str) -> Option<ComputeCapability> {
+    let found = FIRST_WITH.iter().find(|(one, _)| one.name() == precision);
+    found.map(|(_, first)| *first)
 }
 
 fn unknown_to_rtx(flavour: PlanFlavour, device: &CudaDevice) -> Option<String> {
@@ -148,7 +178,7 @@ pub(crate) fn rtx_capabilities() -> String {
 pub(crate) fn misfit(plan: &PlanEntry, manifest: &Manifest, target: &Target<'_>) -> Option<String> {
     stale(plan, manifest)
         .or_else(|| other_version(plan, target.version))
-        .or_else(|| lacks_fp8(plan, target.device))
+        .or_else(|| lacks_precision(plan, target.device))
         .or_else(|| other_device(plan, target.device))
         .or_else(|| other_model(plan, target.device))
         .or_else(|| too_short(plan, manifest))
@@ -235,35 +265,37 @@ fn other_precision(plan: &PlanEntry, wanted: PrecisionChoice) -> Option<String> 
     (!serves(wanted, own)).then(problem)
 }
 
-/// Refuses a build in fp8 for an older GPU, which could never run the plan.
+/// Refuses a build in a precision that an older GPU lacks, which could never run the plan.
 ///
 /// # Errors
 /// One sentence that names the GPU.
-pub(crate) fn check_fp8(
+pub(crate) fn check_precision(
+    precision: PrecisionChoice,
     built_for: &[ComputeCapability],
     device: Option<&CudaDevice>,
 ) -> Result<(), String> {
-    let Some(old) = built_for.iter().find(|&&capability| capability < FP8) else {
+    let name = precision.name();
+    let Some(first) = first_with(name) else { return Ok(()) };
+    let Some(old) = built_for.iter().find(|&&capability| capability < first) else {
         return Ok(());
     };
     let its = device.filter(|device| device.capability == *old);
     let found = its.map_or("the named GPU", |device| device.name.as_str());
     Err(format!(
-        "fp8 needs a GPU of compute capability {FP8} or later, {found} has {old}: build a plan \
-         with --precision f16"
+        "{name} needs a GPU of compute capability {first} or later, {found} has {old}: build a \
+         plan with --precision f16"
     ))
 }
 
-/// Only newer GPUs multiply FP8.
-fn lacks_fp8(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
+/// Only newer GPUs have arithmetic in the plan's precision.
+fn lacks_precision(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
     let CudaDevice { capability, name, .. } = device;
-    let fp8 = plan.precision == PrecisionChoice::Fp8.name();
-    (fp8 && *capability < FP8).then(|| {
-        format!(
-            "computes in fp8, which compute capability {FP8} and later have, {name} has \
-             {capability}: use a plan in f16"
-        )
-    })
+    let own = &plan.precision;
+    let first = first_with(own).filter(|first| capability < first)?;
+    Some(format!(
+        "computes in {own}, which compute capability {first} and later have, {name} has \
+         {capability}: use a plan in f16"
+    ))
 }
 
 #[cfg(test)]
@@ -303,6 +335,7 @@ mod tests {
             capability: ComputeCapability { major, minor },
             memory_bytes: 1,
             multiprocessors: 1,
+            driver: None,
         }
     }
 

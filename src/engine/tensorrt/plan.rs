@@ -41,6 +41,12 @@ pub fn model_file(manifest: &Manifest, precision: PrecisionChoice) -> &'static s
     OTHER_MODELS.iter().find_map(listed).unwrap_or(MODEL)
 }
 
+/// The precision of a graph, if its name tells.
+pub(super) fn precision_of(model_file: &str) -> PrecisionChoice {
+    let found = OTHER_MODELS.iter().find(|(name, _)| *name == model_file);
+    found.map_or(PrecisionChoice::Auto, |(_, precision)| *precision)
+}
+
 /// Profiles for a model of this length: one for a lone row of short texts, one for batches of rows,
 /// and one for a lone row of a long text. They cover all shapes of
 /// [`Shapes::on_gpu`](scheduling::batch::plan::Shapes::on_gpu).
