@@ -160,6 +160,9 @@ struct RunOutputs {
 /// session before usual work.
 enum class Urgency { kUsual, kUrgent };
 
+/// How to wait for a run: awake if it is short, or always asleep, where other threads need the core.
+enum class Waiting { kByTime, kAsleep };
+
 /// Nanoseconds on the device, by CUDA's events; all zero when the run was not timed.
 struct RunTimes {
     std::int64_t copy_in = 0;
@@ -195,11 +198,11 @@ class Session {
     /// Chooses the shape of the next run. Throws Error(kRequest) for one that was not requested.
     virtual StagedInputs stage(Shape shape) = 0;
 
-    /// Runs what was staged and waits for it: asleep when the shape's runs are long. Long runs are
-    /// timed, of short ones some. The first run of a shape also captures its graph; later ones
-    /// allocate nothing on the host. Throws Error(kTransient) when only this run failed,
-    /// Error(kOutOfMemory), or Error(kPoisoned) when no run of this process will succeed again.
-    virtual RunTimes run(Urgency urgency = Urgency::kUsual) = 0;
+    /// Runs what was staged and waits for it. Runs that are waited for asleep are timed, of others
+    /// some. The first run of a shape also captures its graph; later ones allocate nothing on the
+    /// host. Throws Error(kTransient) when only this run failed, Error(kOutOfMemory), or
+    /// Error(kPoisoned) when no run of this process will succeed again.
+    virtual RunTimes run(Urgency urgency = Urgency::kUsual, Waiting waiting = Waiting::kByTime) = 0;
 
     virtual RunOutputs outputs() const noexcept = 0;
     virtual SessionReport report() const = 0;

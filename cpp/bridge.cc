@@ -208,8 +208,9 @@ StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t len
             slice(staged.span_weights)};
 }
 
-RunTimes run(duovec::Session& session, bool urgent) {
-    duovec::RunTimes const times = session.run(urgent ? Urgency::kUrgent : Urgency::kUsual);
+RunTimes run(duovec::Session& session, bool urgent, bool asleep) {
+    duovec::RunTimes const times = session.run(urgent ? Urgency::kUrgent : Urgency::kUsual,
+                                               asleep ? Waiting::kAsleep : Waiting::kByTime);
     return {times.copy_in, times.compute, times.copy_out};
 }
 

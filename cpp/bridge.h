@@ -71,7 +71,7 @@ std::unique_ptr<duovec::Session> open_session(duovec::Engine const& engine,
                                               SessionRequest const& request);
 
 StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t length);
-RunTimes run(duovec::Session& session, bool urgent);
+RunTimes run(duovec::Session& session, bool urgent, bool asleep);
 // What the last run gave, as numbers of the plan's own type; to ask for another one is an
 // Error(kInternal).
 rust::Slice<float const> floats(duovec::Session const& session, duovec::Engine const& engine,

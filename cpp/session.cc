@@ -191,7 +191,7 @@ StagedInputs StreamSession::stage(Shape shape) {
             part<float>(block, tensors[kSpanWeights])};
 }
 
-RunTimes StreamSession::run(Urgency urgency) {
+RunTimes StreamSession::run(Urgency urgency, Waiting waiting) {
     if (staged_ == nullptr) {
         throw Error(ErrorKind::kRequest, "no shape was staged");
     }
@@ -205,7 +205,7 @@ RunTimes StreamSession::run(Urgency urgency) {
         }
         // A graph runs with the priority of the stream that it is launched on.
         stream_ = urgency == Urgency::kUrgent ? urgent_.get() : usual_.get();
-        return execute();
+        return execute(waiting);
     } catch (Error const& error) {
         if (error.kind() == ErrorKind::kPoisoned) {
             engine_.lose();
@@ -243,12 +243,12 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     std::ranges::fill(staged.positions, 0);
     std::ranges::fill(staged.segments, -1);
     std::ranges::fill(staged.span_weights, 0.0F);
-    run(Urgency::kUsual);
+    run(Urgency::kUsual, Waiting::kByTime);
     LayerClock clock;
     nvinfer1::IExecutionContext& context = *contexts_[staged_->profile].context;
     context.setProfiler(&clock);
     for (int turn = 0; turn < kProfiledRuns; ++turn) {
-        run(Urgency::kUsual);
+        run(Urgency::kUsual, Waiting::kByTime);
     }
     context.setProfiler(nullptr);
     std::vector<LayerTime> times = clock.mean(kProfiledRuns);
@@ -258,11 +258,11 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     return times;
 }
 
-RunTimes StreamSession::execute() {
+RunTimes StreamSession::execute(Waiting waiting) {
     CudaFunctions const& call = cuda_.call();
     BucketState& bucket = *staged_;
-    bool const is_long = bucket.took >= long_run_;
-    bool const is_timed = is_long || bucket.runs % kTimedPart == 0;
+    bool const sleeps = bucket.took >= long_run_ || waiting == Waiting::kAsleep;
+    bool const is_timed = sleeps || bucket.runs % kTimedPart == 0;
     auto const record = [&](CudaEvent const& event) {
         if (is_timed) {
             cuda_.check(call.cudaEventRecord(event.get(), stream_), "record an event");
@@ -276,7 +276,7 @@ RunTimes StreamSession::execute() {
     record(computed_);
     copy_out();
     record(copied_out_);
-    if (is_long) {
+    if (sleeps) {
         cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "wait for the device");
     } else {
         synchronize();

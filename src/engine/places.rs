@@ -44,6 +44,11 @@ impl Places {
         self.0.lock()[place].is_some()
     }
 
+    /// Sessions on all devices that are not lost.
+    pub(super) fn sessions(&self) -> usize {
+        self.0.lock().iter().flatten().sum()
+    }
+
     /// Devices that are not lost.
     pub(super) fn open(&self) -> usize {
         self.0.lock().iter().flatten().count()
@@ -63,6 +68,7 @@ mod tests {
         places.enter(0);
         let entered: Vec<_> = (0..4).map(|_| places.enter_emptiest()).collect();
         assert_eq!(entered, [1, 2, 0, 1].map(Some));
+        assert_eq!(places.sessions(), 5);
         places.leave(2);
         assert_eq!(places.enter_emptiest(), Some(2));
     }
@@ -75,7 +81,7 @@ mod tests {
         // The session that was open there ends.
         places.leave(0);
         assert_eq!([places.enter_emptiest(), places.enter_emptiest()], [Some(1), Some(1)]);
-        assert_eq!((places.is_open(0), places.open()), (false, 1));
+        assert_eq!((places.is_open(0), places.open(), places.sessions()), (false, 1, 2));
         places.close(1);
         assert_eq!((places.enter_emptiest(), places.open()), (None, 0));
     }

@@ -240,7 +240,7 @@ mod bridge {
             rows: i32,
             length: i32,
         ) -> Result<StagedInputs<'a>>;
-        fn run(session: Pin<&mut Session>, urgent: bool) -> Result<RunTimes>;
+        fn run(session: Pin<&mut Session>, urgent: bool, asleep: bool) -> Result<RunTimes>;
         unsafe fn floats<'a>(
             session: &'a Session,
             engine: &Engine,
@@ -429,9 +429,9 @@ impl PlanSession {
         Ok(unsafe { bridge::stage(self.handle.pin_mut(), shape.rows, shape.length) }?)
     }
 
-    /// Runs the staged batch and waits for its end. The device begins urgent work first.
-    pub fn run(&mut self, urgent: bool) -> Result<RunTimes, BridgeError> {
-        Ok(bridge::run(self.handle.pin_mut(), urgent)?)
+    /// Runs the staged batch and waits for its end, `asleep` even if that is near.
+    pub fn run(&mut self, urgent: bool, asleep: bool) -> Result<RunTimes, BridgeError> {
+        Ok(bridge::run(self.handle.pin_mut(), urgent, asleep)?)
     }
 
     /// Of the last run: dense vectors, `[rows, spans, hidden]`, or token weights, `[rows, length]`.

@@ -63,7 +63,7 @@ impl Session for TensorRtSession {
         self.lease.check()?;
         self.fill(batch)?;
         let urgent = batch.priority() == Priority::Interactive;
-        let ran = self.session.run(urgent);
+        let ran = self.session.run(urgent, self.lease.shared.wait_asleep());
         let times = ran.map_err(|error| self.lease.fault(error))?.into();
         let output = self.output(batch.bucket()).map_err(fault)?;
         Ok(BatchOutput { times, ..output })

@@ -9,10 +9,13 @@ use super::ffi::BridgeError;
 use super::{KernelFile, fault};
 use crate::engine::places::Places;
 use crate::engine::{EngineError, LostGpu};
+use settings::cores;
 
 /// What sessions tell the engine, and each other.
 pub(super) struct Shared {
     pub(super) places: Places,
+    /// Those that this process may use, by its affinity and its share of the machine.
+    cores: usize,
     /// CUDA's number of each place.
     indexes: Vec<usize>,
     /// GPUs that cannot be used, since the start or since they failed.
@@ -37,6 +40,7 @@ impl Shared {
         }
         Self {
             places: Places::new(indexes.len()),
+            cores: cores(),
             indexes,
             lost: Mutex::new(lost),
             captured_graphs: AtomicU64::new(0),
@@ -45,6 +49,12 @@ impl Shared {
             contexts_ns: AtomicU64::new(0),
             kernels,
         }
+    }
+
+    /// Whether waiting threads must give up their cores: a thread that waits awake takes a whole
+    /// one, and with as many sessions as cores none is left for requests.
+    pub(super) fn wait_asleep(&self) -> bool {
+        self.places.sessions() >= self.cores
     }
 
     /// All counters, in the order of a session's own.
@@ -120,5 +130,21 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.shared.places.leave(self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_wait_asleep_where_no_core_is_left_for_requests() {
+        let with_cores = |cores| Shared { cores, ..Shared::new(vec![0], vec![None], Vec::new()) };
+        for (cores, sessions, asleep) in [(1, 1, true), (2, 1, false), (2, 2, true), (9, 8, false)]
+        {
+            let shared = Arc::new(with_cores(cores));
+            let leases: Vec<_> = (0..sessions).map(|_| Lease::at(&shared, 0)).collect();
+            assert_eq!(shared.wait_asleep(), asleep, "{} sessions, {cores} cores", leases.len());
+        }
     }
 }
