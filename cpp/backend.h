@@ -180,9 +180,11 @@ struct LayerTime {
 struct SessionReport {
     std::int32_t captured = 0;
     std::int32_t plain = 0;
-    /// Contexts that were made so far, also those that were given up, and the time that took.
+    /// Contexts that were made so far, also those that were given up, with the time that took and
+    /// the device's memory that was gone then.
     std::int32_t contexts = 0;
     std::chrono::nanoseconds contexts_took{};
+    std::int64_t contexts_bytes = 0;
     /// Why the first of the graphs that failed could not be captured; empty when none failed.
     std::string refused;
 };

@@ -226,7 +226,11 @@ rust::Slice<std::uint16_t const> halves(duovec::Session const& session,
 
 SessionReport how_it_runs(duovec::Session const& session) {
     duovec::SessionReport const report = session.report();
-    return {report.captured, report.plain, report.contexts, report.contexts_took.count(),
+    return {report.captured,
+            report.plain,
+            report.contexts,
+            report.contexts_took.count(),
+            report.contexts_bytes,
             rust::String::lossy(report.refused)};
 }
 

@@ -78,6 +78,13 @@ void Cuda::use(std::int32_t device) const {
     check(functions_.cudaSetDevice(device), "use the GPU");
 }
 
+std::size_t Cuda::free_bytes() const {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(functions_.cudaMemGetInfo(&free, &total), "read the device's memory");
+    return free;
+}
+
 std::string Cuda::describe(cudaError_t status) const {
     char const* const name = functions_.cudaGetErrorName(status);
     char const* const text = functions_.cudaGetErrorString(status);

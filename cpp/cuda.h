@@ -37,6 +37,7 @@
     X(cudaGraphLaunch)                  \
     X(cudaHostAlloc)                    \
     X(cudaMalloc)                       \
+    X(cudaMemGetInfo)                   \
     X(cudaMemcpyAsync)                  \
     X(cudaSetDevice)                    \
     X(cudaStreamBeginCapture)           \
@@ -66,6 +67,9 @@ class Cuda {
 
     /// Makes `device` the calling thread's. Throws Error(kDevice) when there is no such device.
     void use(std::int32_t device) const;
+
+    /// Memory of the current device that nobody has taken.
+    std::size_t free_bytes() const;
 
     /// Throws an Error of the status's kind: "cannot <doing>: <name>, <text>". Clears the thread's
     /// last error, so that nobody else reports it.

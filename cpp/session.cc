@@ -48,9 +48,9 @@ class LayerClock final : public nvinfer1::IProfiler {
     std::vector<LayerTime> times_;
 };
 
-void warn(std::string const& line) {
-    logger().log(nvinfer1::ILogger::Severity::kWARNING, line.c_str());
-}
+using Severity = nvinfer1::ILogger::Severity;
+
+void say(Severity severity, std::string const& line) { logger().log(severity, line.c_str()); }
 
 void* at(void* block, Region const& place) { return static_cast<std::byte*>(block) + place.offset; }
 
@@ -124,6 +124,8 @@ void StreamSession::allocate() {
         std::int64_t const needed = engine_.vendor().getDeviceMemorySizeForProfileV2(index);
         scratch_bytes_ = std::max(scratch_bytes_, needed);
     }
+    // What it takes must not be taken for that of a context beside it.
+    std::lock_guard const alone(engine_.contexts());
     pinned_inputs_ = allocate_pinned(cuda_, inputs, "inputs");
     pinned_outputs_ = allocate_pinned(cuda_, outputs, "outputs");
     inputs_ = allocate_device(cuda_, inputs, "inputs");
@@ -136,6 +138,7 @@ void StreamSession::allocate() {
 StreamSession::Context StreamSession::create_context(std::size_t profile) {
     using Strategy = nvinfer1::ExecutionContextAllocationStrategy;
     std::lock_guard const alone(engine_.contexts());
+    std::size_t const free_before = cuda_.free_bytes();
     auto const begin = SteadyClock::now();
     nvinfer1::ICudaEngine& engine = engine_.vendor();
     recorder_.clear();
@@ -172,8 +175,17 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
     }
     // The library asks for this before a context with another profile is used.
     synchronize();
-    ++contexts_made_;
-    contexts_took_ += SteadyClock::now() - begin;
+    auto const took = SteadyClock::now() - begin;
+    auto const bytes = std::int64_t(free_before) - std::int64_t(cuda_.free_bytes());
+    ++report_.contexts;
+    report_.contexts_took += took;
+    report_.contexts_bytes += std::max(bytes, std::int64_t{0});
+    using std::chrono::milliseconds;
+    say(Severity::kINFO, "context " + std::to_string(report_.contexts) + ", of profile " +
+                             std::to_string(profile) + ": " + std::to_string(bytes) +
+                             " bytes of the device, " +
+                             std::to_string(std::chrono::duration_cast<milliseconds>(took).count()) +
+                             " ms");
     return context;
 }
 
@@ -227,10 +239,7 @@ RunOutputs StreamSession::outputs() const noexcept {
 }
 
 SessionReport StreamSession::report() const {
-    SessionReport report;
-    report.refused = refused_;
-    report.contexts = contexts_made_;
-    report.contexts_took = contexts_took_;
+    SessionReport report = report_;
     for (auto const& [shape, bucket] : buckets_) {
         ++(bucket.captured ? report.captured : report.plain);
     }
@@ -361,9 +370,9 @@ void StreamSession::try_capture(BucketState& bucket) {
             }
             settle();
             if (is_last) {
-                warn("the graph of " + to_string(bucket.shape) +
-                     " cannot be captured, it runs without: " + error.what());
-                refused_ = refused_.empty() ? error.what() : refused_;
+                say(Severity::kWARNING, "the graph of " + to_string(bucket.shape) +
+                                            " cannot be captured, it runs without: " + error.what());
+                report_.refused = report_.refused.empty() ? error.what() : report_.refused;
             }
         }
     }

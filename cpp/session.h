@@ -116,9 +116,8 @@ class StreamSession final : public Session {
     std::vector<ProfileContext> contexts_;
     std::map<Shape, BucketState> buckets_;
     BucketState* staged_ = nullptr;
-    std::int32_t contexts_made_ = 0;
-    std::chrono::nanoseconds contexts_took_{};
-    std::string refused_;
+    /// But for the counts of shapes.
+    SessionReport report_;
 };
 
 }  // namespace duovec::DUOVEC_FLAVOUR

@@ -50,6 +50,8 @@ const MAX_TOKENS: u32 = 64;
 const AFTER_WARM_UP: usize = 1000;
 /// Of 10. A run that other programs hold up is a long one, whose graph may seem to save no time.
 const GRAPHS_KEPT: RangeInclusive<u64> = 8..=10;
+/// What a context may take of a GPU's memory.
+const CONTEXT_BYTES: u64 = 20 << 20;
 /// Requests after which a scripted fault must have shown itself.
 const REQUESTS_MAX: usize = 2000;
 
@@ -309,8 +311,12 @@ async fn graphs_that_cannot_be_captured_are_run_without() {
 #[test]
 fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
     let package = Package::new(PlanFlavour::TensorRt);
-    for (fault, refused) in [("context_us=30000", 0), ("capture_fails", 2)] {
-        let mut server = Server::spawn(&mut package.command("serve", "tensorrt", fault));
+    let dear = format!("context_us=30000,context_bytes={CONTEXT_BYTES}");
+    for (fault, refused) in [(dear.as_str(), 0), ("capture_fails", 2)] {
+        let mut command = package.command("serve", "tensorrt", fault);
+        let mut server = Server::spawn(command.args(["--log-level", "info,duovec::engine=debug"]));
+        let words = "context 1, of profile 0: ";
+        let one = server.wait_for(words)["message"].as_str().map(str::to_owned).expect("a text");
         let said = server.wait_for("all sessions are warm");
         let figures = said["figures"].as_str().expect("a text").split(' ');
         let figures: HashMap<_, _> = figures.filter_map(|one| one.split_once('=')).collect();
@@ -320,8 +326,10 @@ fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
         assert!(number("device_0_memory_sessions_bytes") > 0, "{said}");
         // Two workers with a context for each of two profiles, and one for each graph.
         assert!(number("contexts") >= 4 + number("captured_graphs"), "{said}");
-        let least = if refused == 0 { 30 * number("contexts") } else { 0 };
-        assert!(number("contexts_ms") >= least, "{said}");
+        let (least, bytes) = if refused == 0 { (30, CONTEXT_BYTES) } else { (0, 0) };
+        assert!(number("contexts_ms") >= least * number("contexts"), "{said}");
+        assert_eq!(number("contexts_bytes"), bytes * number("contexts"), "{said}");
+        assert!(one.starts_with(&format!("{words}{bytes} bytes of the device, ")), "{one}");
     }
 }
 

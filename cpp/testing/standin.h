@@ -95,6 +95,9 @@ cudaError_t device_error();
 char const* text_of(cudaError_t error);
 int current_device();
 
+/// Takes memory of the device for what the library keeps there, or gives it back.
+void reserve(int device, long bytes);
+
 /// Aborts unless `stream` may be given work by this thread: it lives, on the current device.
 void expect_usable(cudaStream_t stream, char const* what);
 bool is_capturing(cudaStream_t stream);

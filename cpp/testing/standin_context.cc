@@ -59,6 +59,7 @@ StandinContext::StandinContext(StandinEngine const& engine, Reporter const& pare
     ++contexts_;
     disturb_captures(engine.device());
     std::this_thread::sleep_for(std::chrono::microseconds(value_of("context_us", 0)));
+    reserve(engine.device(), bytes_);
 }
 
 StandinContext::~StandinContext() noexcept {
@@ -66,6 +67,7 @@ StandinContext::~StandinContext() noexcept {
     expect_device("an execution context");
     expect_unused(*use_, "is destroyed");
     disturb_captures(engine_.device());
+    reserve(engine_.device(), -bytes_);
     --contexts_;
 }
 

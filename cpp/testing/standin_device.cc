@@ -151,6 +151,7 @@ bool fires(char const* fault) {
 // Nobody asks for counts here.
 void add_count(char const*) {}
 void add_live(long) {}
+void reserve(int, long) {}
 
 // A question that a lost device answers with its error.
 void disturb_captures(int) {}

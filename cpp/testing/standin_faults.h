@@ -35,7 +35,7 @@ constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "other_us",       "enqueue_us",
                                          "launch_us",      "nan",
                                          "sick_device",    "ignores_after",
-                                         "context_us"};
+                                         "context_us",     "context_bytes"};
 
 inline bool is_in(std::span<std::string_view const> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();

@@ -66,7 +66,7 @@ cudaError_t RuntimeState::device_error(int device) const {
 }
 
 std::size_t RuntimeState::used_bytes(int device) const {
-    std::size_t used = 0;
+    auto used = static_cast<std::size_t>(reserved[device]);
     for (auto const& [address, allocation] : allocations) {
         used += allocation.device == device ? allocation.bytes : 0;
     }
@@ -357,6 +357,11 @@ void add_count(char const* what) {
 void add_live(long objects) {
     Lock const lock(state().mutex);
     state().extra_live += objects;
+}
+
+void reserve(int device, long bytes) {
+    Lock const lock(state().mutex);
+    state().reserved[device] += bytes;
 }
 
 cudaError_t device_error() {

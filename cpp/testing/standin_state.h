@@ -135,6 +135,8 @@ class RuntimeState {
     Faults faults;
     std::map<std::string, long> counts;
     long extra_live = 0;
+    /// Memory of each device that is taken beside the allocations.
+    long reserved[kDevices] = {};
     /// Of each device: for ever, once it is not cudaSuccess.
     cudaError_t sticky[kDevices] = {};
     /// Of CUDA, as it writes them: 1000 for each major version.

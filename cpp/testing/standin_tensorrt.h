@@ -278,6 +278,8 @@ class StandinContext final : public TrapExecutionContext {
     Reporter reporter_;
     ExecutionContextAllocationStrategy strategy_;
     std::atomic<int>& contexts_;
+    /// What the library keeps on the device for it.
+    long const bytes_ = value_of("context_bytes", 0);
     std::shared_ptr<ContextUse> use_ = std::make_shared<ContextUse>();
     mutable std::atomic<bool> busy_ = false;
     std::vector<Binding> bindings_;

@@ -323,6 +323,7 @@ impl Engine for TensorRtEngine {
             ("refused_graphs".to_owned(), count(&self.shared.refused_graphs)),
             ("contexts".to_owned(), count(&self.shared.contexts)),
             ("contexts_ms".to_owned(), count(&self.shared.contexts_ns) / 1_000_000),
+            ("contexts_bytes".to_owned(), count(&self.shared.contexts_bytes)),
         ];
         for device in &self.devices {
             // A device that does not answer has no figures. Health reports the loss elsewhere.

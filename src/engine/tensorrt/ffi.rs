@@ -1,7 +1,6 @@
 //! The cxx bridge to `cpp/bridge.h`: plain structs and bytes in, opaque handles and errors out.
 //!
-//! This file and `engine/cuda.rs` have the only unsafe code. Callers use the safe types below the
-//! bridge.
+//! This file and `engine/cuda.rs` have the only unsafe code. Callers use what is below the bridge.
 
 #![allow(unsafe_code, reason = "the bridge to C++")]
 #![allow(missing_docs, unreachable_pub, reason = "cxx makes the items; cpp/bridge.h has the words")]
@@ -170,6 +169,7 @@ mod bridge {
         plain: i32,
         contexts: i32,
         contexts_ns: i64,
+        contexts_bytes: i64,
         refused: String,
     }
 
@@ -429,7 +429,7 @@ impl PlanSession {
         Ok(unsafe { bridge::stage(self.handle.pin_mut(), shape.rows, shape.length) }?)
     }
 
-    /// Runs the staged batch and waits for its end, `asleep` even if that is near.
+    /// Runs the staged batch and waits for its end, `asleep` even if it is near.
     pub fn run(&mut self, urgent: bool, asleep: bool) -> Result<RunTimes, BridgeError> {
         Ok(bridge::run(self.handle.pin_mut(), urgent, asleep)?)
     }

@@ -18,7 +18,7 @@ pub(super) struct TensorRtSession {
     facts: GraphFacts,
     lease: Lease,
     /// What the engine's figures have counted already, in the order of `Shared::counters`.
-    counted: [u64; 4],
+    counted: [u64; 5],
 }
 
 impl TensorRtSession {
@@ -28,7 +28,7 @@ impl TensorRtSession {
         facts: GraphFacts,
         lease: Lease,
     ) -> Self {
-        Self { session, elements, facts, lease, counted: [0; 4] }
+        Self { session, elements, facts, lease, counted: [0; 5] }
     }
 
     /// Writes all inputs straight into the pinned memory that the device copies from.
@@ -73,7 +73,8 @@ impl Session for TensorRtSession {
         let report = self.session.report();
         let refused = i64::from(!report.refused.is_empty());
         let (captured, contexts) = (i64::from(report.captured), i64::from(report.contexts));
-        let seen = [captured, refused, contexts, report.contexts_ns];
+        let contexts_bytes = report.contexts_bytes;
+        let seen = [captured, refused, contexts, report.contexts_ns, contexts_bytes];
         let shared = &self.lease.shared;
         for ((counter, seen), counted) in
             shared.counters().into_iter().zip(seen).zip(&mut self.counted)
@@ -83,7 +84,14 @@ impl Session for TensorRtSession {
             *counted = seen;
         }
         let (plain, contexts_ms) = (report.plain, report.contexts_ns / 1_000_000);
-        tracing::debug!(captured, plain, contexts, contexts_ms, "a session is warm");
+        tracing::debug!(
+            captured,
+            plain,
+            contexts,
+            contexts_ms,
+            contexts_bytes,
+            "a session is warm"
+        );
         if let Some(file) = &shared.kernels[self.lease.place] {
             file.keep(&self.session.kernels());
         }

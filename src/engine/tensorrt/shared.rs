@@ -22,9 +22,11 @@ pub(super) struct Shared {
     pub(super) lost: Mutex<Vec<LostGpu>>,
     pub(super) captured_graphs: AtomicU64,
     pub(super) refused_graphs: AtomicU64,
-    /// Execution contexts that were made for the sessions, and the time that took.
+    /// Execution contexts that were made for the sessions, with the time that took and the memory
+    /// of the GPUs.
     pub(super) contexts: AtomicU64,
     pub(super) contexts_ns: AtomicU64,
+    pub(super) contexts_bytes: AtomicU64,
     /// One for each device; `None` for a library that compiles nothing on the device.
     pub(super) kernels: Vec<Option<KernelFile>>,
 }
@@ -47,6 +49,7 @@ impl Shared {
             refused_graphs: AtomicU64::new(0),
             contexts: AtomicU64::new(0),
             contexts_ns: AtomicU64::new(0),
+            contexts_bytes: AtomicU64::new(0),
             kernels,
         }
     }
@@ -58,8 +61,10 @@ impl Shared {
     }
 
     /// All counters, in the order of a session's own.
-    pub(super) const fn counters(&self) -> [&AtomicU64; 4] {
-        [&self.captured_graphs, &self.refused_graphs, &self.contexts, &self.contexts_ns]
+    pub(super) const fn counters(&self) -> [&AtomicU64; 5] {
+        let Self { captured_graphs, refused_graphs, contexts, contexts_ns, contexts_bytes, .. } =
+            self;
+        [captured_graphs, refused_graphs, contexts, contexts_ns, contexts_bytes]
     }
 
     /// The engine's error for one of the device at `place`. After an error that lasts, no session
