@@ -44,6 +44,8 @@ use support::{Broken, Ended, Server, client, duovec, run};
 
 const STANDINS: &str = "DUOVEC_TEST_STANDIN_DIR";
 const FAULTS: &str = "DUOVEC_STANDIN_FAULTS";
+/// What tests count on must not depend on what a busy machine measures.
+const WORKERS: &str = "DUOVEC_WORKERS_PER_DEVICE";
 const HIDDEN: usize = 8;
 const MAX_TOKENS: u32 = 64;
 /// More executions than any warm-up needs; requests take the rest.
@@ -125,7 +127,7 @@ impl Package {
     fn command(&self, subcommand: &str, engine: &str, faults: &str) -> Command {
         let mut command = duovec();
         if subcommand == "serve" {
-            command.args(["serve", "--token-input", "model", "--package"]);
+            command.args(["serve", "--token-input", "model", "--package"]).env(WORKERS, "2");
         } else {
             command.arg(subcommand);
         }
@@ -259,6 +261,21 @@ async fn both_flavours_serve_what_the_plan_gives() {
         server.signal("TERM");
         assert_eq!(server.wait().code(), Some(0));
     }
+}
+
+#[tokio::test]
+async fn the_workers_of_each_gpu_are_measured() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    // Each stream of the stand-in has the GPU for itself, so more workers always do more.
+    let mut command = package.command("serve", "tensorrt", "run_us=3000");
+    let command = command.args(["--devices", "0,1", "--max-batch-tokens", "512"]);
+    let mut server = Server::spawn(command.env_remove(WORKERS));
+    server.wait_for("ready");
+    let (_, health) = get(&client(), &server, "/health").await;
+    let measured = health["tuning"]["measured"].as_array().expect("a list");
+    let workers: Vec<_> = measured.iter().map(|one| one["workers"].as_u64()).collect();
+    assert_eq!(workers, [2, 4, 8].map(Some));
+    assert_eq!(health["workers"], json!({"live": 8, "total": 8, "busy": 0}));
 }
 
 #[tokio::test]

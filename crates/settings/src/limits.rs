@@ -37,6 +37,10 @@ pub const GPU_WORKLOAD_TOKENS: [usize; 2] = [64, 128];
 /// See [`GPU_WORKLOAD_TOKENS`]. So many show from which size on the time grows.
 pub const GPU_WORKLOAD_BATCHES: [usize; 7] = [512, 1024, 1536, 2048, 3072, 4096, 8192];
 
+/// Workers of each GPU that are tried before it serves, ascending. While one copies or hands back
+/// rows, another computes; more than a few only wait for each other.
+pub const GPU_WORKERS: [u64; 3] = [1, 2, 4];
+
 /// Lanes of a width are held when a short text is done so many times as fast by them as by the next
 /// narrower ones that are held: each width takes memory, and time at the start.
 pub const WIDTH_GAIN_MIN: f64 = 1.2;

@@ -127,10 +127,10 @@ settings! {
         devices: Vec<usize> = "0", read::devices,
             "devices", "LIST", "GPUs that TensorRT uses, as CUDA counts them, such as 0,1",
             takes: Takes::ListInOneFlag, commands: &[Check, Bench, Offline];
-        /// While one copies, another computes.
-        workers_per_device: WorkersPerDevice = "2", read::number("workers"),
-            "workers-per-device", "N", "workers of each GPU, each with one CUDA stream",
-            commands: &[Offline];
+        /// While one copies, another computes. `None` is measured.
+        workers_per_device: Option<WorkersPerDevice> = "auto", read::number_or_auto("workers"),
+            "workers-per-device", "N",
+            "workers of each GPU; auto is measured at the start, up to 4", commands: &[Offline];
         /// `None` searches the system.
         library_dir: Option<PathBuf> = "", read::path,
             "tensorrt-library-dir", "DIR",

@@ -14,7 +14,7 @@ use clock::Clock;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
 use settings::limits::{
-    CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS,
+    CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS, GPU_WORKERS,
     GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, WIDTH_GAIN_MIN,
     WIDTH_MEMORY_TIMES, Workers,
 };
@@ -38,6 +38,8 @@ pub(super) struct Ways {
     nodes: Vec<usize>,
     /// GPUs that were named, if each gets as many workers as the others.
     gpus: Option<usize>,
+    /// Whether the engine is loaded for one split. A plan on a GPU runs any number of sessions.
+    is_for_one_split: bool,
     /// Widths of lanes that may be held besides the best split, ascending.
     wider: Vec<usize>,
     budgets: Vec<MaxBatchTokens>,
@@ -54,6 +56,7 @@ impl Ways {
             nodes,
             gpus: (kind.is_tensorrt() && config.engine.workers.is_none())
                 .then_some(config.engine.tensorrt.devices.len()),
+            is_for_one_split: !kind.is_tensorrt(),
             budgets: all_budgets(config, kind),
             workload: if kind.is_tensorrt() {
                 Workload { batches: GPU_WORKLOAD_BATCHES.to_vec(), lengths: GPU_WORKLOAD_TOKENS }
@@ -65,7 +68,7 @@ impl Ways {
         if measuring == Measuring::Skip {
             ways.splits.truncate(1);
         }
-        if ways.goal == OptimizeFor::Both && ways.splits.len() > 1 {
+        if ways.goal == OptimizeFor::Both && ways.splits.len() > 1 && !kind.is_tensorrt() {
             ways.hold_all_widths();
         }
         if measuring != Measuring::Measure {
@@ -131,20 +134,18 @@ impl Ways {
             self.workload.measure(engine, &shapes, split, clock)
         };
         let mut measured = vec![measure(&*engine, splits[0])?];
-        // The one of the way that was measured last.
+        // That of the way that was measured last, or of all ways.
         let mut loaded = Some(engine);
         for &split in &splits[1..] {
             // One engine is dropped before the next is opened, so the weights are in memory once.
-            loaded = None;
-            let tried = open(split).and_then(|engine| {
-                let measured = measure(&*engine, split)?;
-                Ok((engine, measured))
+            let kept = loaded.take().filter(|_| !self.is_for_one_split);
+            let tried = kept.map_or_else(|| open(split), Ok).and_then(|engine| {
+                let one = measure(&*engine, split);
+                loaded = Some(engine).filter(|_| one.is_ok() || !self.is_for_one_split);
+                one
             });
             match tried {
-                Ok((engine, one)) => {
-                    loaded = Some(engine);
-                    measured.push(one);
-                }
+                Ok(one) => measured.push(one),
                 Err(error) => {
                     let Split { workers, threads } = split;
                     tracing::warn!(workers, threads, %error, "a way of running cannot be measured");
@@ -157,7 +158,8 @@ impl Ways {
         }
         let best = choose(&measured, &self.budgets, self.goal);
         let split = measured[best].split;
-        let engine = match loaded.filter(|_| best + 1 == measured.len()) {
+        let fits = !self.is_for_one_split || best + 1 == measured.len();
+        let engine = match loaded.filter(|_| fits) {
             Some(engine) => engine,
             None => open(split)?,
         };
@@ -246,8 +248,13 @@ fn all_splits(config: &Config, kind: EngineKind, cores: usize) -> Vec<Split> {
     };
     if kind.is_tensorrt() {
         let devices = engine.tensorrt.devices.len() as u64;
-        let of_devices = engine.tensorrt.workers_per_device.get() * devices;
-        return named(engine.workers.map_or(of_devices.min(Workers::MAX), Workers::get), 0);
+        let each = engine.tensorrt.workers_per_device;
+        let each = each.map_or_else(|| GPU_WORKERS.to_vec(), |each| vec![each.get()]);
+        let mut all: Vec<u64> =
+            each.into_iter().map(|each| (each * devices).min(Workers::MAX)).collect();
+        all.dedup();
+        let all = engine.workers.map_or(all, |workers| vec![workers.get()]);
+        return all.into_iter().flat_map(|workers| named(workers, 0)).collect();
     }
     let most = ThreadsPerWorker::MAX as usize;
     match (engine.workers, engine.threads_per_worker) {
@@ -318,6 +325,7 @@ mod tests {
             splits: splits(cores),
             nodes: vec![cores],
             gpus: None,
+            is_for_one_split: true,
             wider: Vec::new(),
             budgets: budgets.to_vec(),
             workload: Workload {
@@ -378,6 +386,23 @@ mod tests {
             let session = found.engine.open_session(found.shapes.prepared());
             assert!(session.is_ok(), "it is the engine of that way");
         }
+    }
+
+    #[test]
+    fn the_workers_of_a_gpu_are_measured_on_one_plan() {
+        // Runs of this engine take place one after the other: two workers leave less to wait for.
+        let mut ways = ways(4, &CPU_BATCH_TOKENS);
+        ways.splits = GPU_WORKERS.map(|of| Split { workers: of as usize, threads: 0 }).to_vec();
+        (ways.is_for_one_split, ways.goal) = (false, OptimizeFor::Both);
+        let clock = Arc::new(ManualClock::default());
+        let mut opened = 0;
+        let open = |_| -> Result<Box<dyn Engine>, EngineError> {
+            opened += 1;
+            Ok(Box::new(Noting { run_time: Duration::from_millis(20), ..Noting::new(&clock) }))
+        };
+        let found = ways.best(shapes, open, String::new(), &*clock).expect("it runs");
+        assert_eq!(found.split.workers, 2, "{:?}", found.measured);
+        assert_eq!((opened, found.measured.len()), (1, 3));
     }
 
     #[test]
