@@ -160,8 +160,9 @@ struct RunOutputs {
 /// session before usual work.
 enum class Urgency { kUsual, kUrgent };
 
-/// How to wait for a run: awake if it is short, or always asleep, where other threads need the core.
-enum class Waiting { kByTime, kAsleep };
+/// How to wait for a run: awake if it is short, or always asleep, where other threads need the
+/// core.
+enum class Waits { kByTime, kAsleep };
 
 /// Nanoseconds on the device, by CUDA's events; all zero when the run was not timed.
 struct RunTimes {
@@ -204,7 +205,7 @@ class Session {
     /// some. The first run of a shape also captures its graph; later ones allocate nothing on the
     /// host. Throws Error(kTransient) when only this run failed, Error(kOutOfMemory), or
     /// Error(kPoisoned) when no run of this process will succeed again.
-    virtual RunTimes run(Urgency urgency = Urgency::kUsual, Waiting waiting = Waiting::kByTime) = 0;
+    virtual RunTimes run(Urgency urgency = Urgency::kUsual, Waits waiting = Waits::kByTime) = 0;
 
     virtual RunOutputs outputs() const noexcept = 0;
     virtual SessionReport report() const = 0;

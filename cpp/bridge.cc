@@ -210,7 +210,7 @@ StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t len
 
 RunTimes run(duovec::Session& session, bool urgent, bool asleep) {
     duovec::RunTimes const times = session.run(urgent ? Urgency::kUrgent : Urgency::kUsual,
-                                               asleep ? Waiting::kAsleep : Waiting::kByTime);
+                                               asleep ? Waits::kAsleep : Waits::kByTime);
     return {times.copy_in, times.compute, times.copy_out};
 }
 
@@ -226,12 +226,9 @@ rust::Slice<std::uint16_t const> halves(duovec::Session const& session,
 
 SessionReport how_it_runs(duovec::Session const& session) {
     duovec::SessionReport const report = session.report();
-    return {report.captured,
-            report.plain,
-            report.contexts,
-            report.contexts_took.count(),
-            report.contexts_bytes,
-            rust::String::lossy(report.refused)};
+    return {report.captured,       report.plain,
+            report.contexts,       report.contexts_took.count(),
+            report.contexts_bytes, rust::String::lossy(report.refused)};
 }
 
 }  // namespace duovec::bridge

@@ -181,11 +181,10 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
     report_.contexts_took += took;
     report_.contexts_bytes += std::max(bytes, std::int64_t{0});
     using std::chrono::milliseconds;
-    say(Severity::kINFO, "context " + std::to_string(report_.contexts) + ", of profile " +
-                             std::to_string(profile) + ": " + std::to_string(bytes) +
-                             " bytes of the device, " +
-                             std::to_string(std::chrono::duration_cast<milliseconds>(took).count()) +
-                             " ms");
+    say(Severity::kINFO,
+        "context " + std::to_string(report_.contexts) + ", of profile " + std::to_string(profile) +
+            ": " + std::to_string(bytes) + " bytes of the device, " +
+            std::to_string(std::chrono::duration_cast<milliseconds>(took).count()) + " ms");
     return context;
 }
 
@@ -203,7 +202,7 @@ StagedInputs StreamSession::stage(Shape shape) {
             part<float>(block, tensors[kSpanWeights])};
 }
 
-RunTimes StreamSession::run(Urgency urgency, Waiting waiting) {
+RunTimes StreamSession::run(Urgency urgency, Waits waiting) {
     if (staged_ == nullptr) {
         throw Error(ErrorKind::kRequest, "no shape was staged");
     }
@@ -252,12 +251,12 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     std::ranges::fill(staged.positions, 0);
     std::ranges::fill(staged.segments, -1);
     std::ranges::fill(staged.span_weights, 0.0F);
-    run(Urgency::kUsual, Waiting::kByTime);
+    run(Urgency::kUsual, Waits::kByTime);
     LayerClock clock;
     nvinfer1::IExecutionContext& context = *contexts_[staged_->profile].context;
     context.setProfiler(&clock);
     for (int turn = 0; turn < kProfiledRuns; ++turn) {
-        run(Urgency::kUsual, Waiting::kByTime);
+        run(Urgency::kUsual, Waits::kByTime);
     }
     context.setProfiler(nullptr);
     std::vector<LayerTime> times = clock.mean(kProfiledRuns);
@@ -267,10 +266,10 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     return times;
 }
 
-RunTimes StreamSession::execute(Waiting waiting) {
+RunTimes StreamSession::execute(Waits waiting) {
     CudaFunctions const& call = cuda_.call();
     BucketState& bucket = *staged_;
-    bool const sleeps = bucket.took >= long_run_ || waiting == Waiting::kAsleep;
+    bool const sleeps = bucket.took >= long_run_ || waiting == Waits::kAsleep;
     bool const is_timed = sleeps || bucket.runs % kTimedPart == 0;
     auto const record = [&](CudaEvent const& event) {
         if (is_timed) {
@@ -370,8 +369,9 @@ void StreamSession::try_capture(BucketState& bucket) {
             }
             settle();
             if (is_last) {
-                say(Severity::kWARNING, "the graph of " + to_string(bucket.shape) +
-                                            " cannot be captured, it runs without: " + error.what());
+                say(Severity::kWARNING,
+                    "the graph of " + to_string(bucket.shape) +
+                        " cannot be captured, it runs without: " + error.what());
                 report_.refused = report_.refused.empty() ? error.what() : report_.refused;
             }
         }

@@ -32,7 +32,7 @@ class StreamSession final : public Session {
     ~StreamSession() override;
 
     StagedInputs stage(Shape shape) override;
-    RunTimes run(Urgency urgency, Waiting waiting) override;
+    RunTimes run(Urgency urgency, Waits waiting) override;
     RunOutputs outputs() const noexcept override;
     SessionReport report() const override;
 
@@ -82,7 +82,7 @@ class StreamSession final : public Session {
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
     void copy_out();
-    RunTimes execute(Waiting waiting);
+    RunTimes execute(Waits waiting);
     void compute();
     void try_capture(BucketState& bucket);
     Captured capture(BucketState const& bucket);

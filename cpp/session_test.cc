@@ -12,7 +12,7 @@ using duovec::EngineRequest;
 using duovec::ErrorKind;
 using duovec::Shape;
 using duovec::Urgency;
-using duovec::Waiting;
+using duovec::Waits;
 
 TEST(texts_beside_each_other_give_what_each_gives_alone) {
     auto const engine = load();
@@ -134,7 +134,7 @@ TEST(who_waits_for_a_long_run_sleeps_and_for_a_short_one_does_not) {
         CHECK(waits("sleep") == 0);
         // Where other threads need the core.
         long const spun = count("spin");
-        session->run(Urgency::kUsual, Waiting::kAsleep);
+        session->run(Urgency::kUsual, Waits::kAsleep);
         CHECK(count("spin") == spun);
     }
 }

@@ -39,6 +39,8 @@ mod lost;
 mod plans;
 #[path = "tensorrt_serve/range.rs"]
 mod range;
+#[path = "tensorrt_serve/start.rs"]
+mod start;
 
 use support::{Broken, Ended, Server, client, duovec, run};
 
@@ -261,21 +263,6 @@ async fn both_flavours_serve_what_the_plan_gives() {
         server.signal("TERM");
         assert_eq!(server.wait().code(), Some(0));
     }
-}
-
-#[tokio::test]
-async fn the_workers_of_each_gpu_are_measured() {
-    let package = Package::new(PlanFlavour::TensorRt);
-    // Each stream of the stand-in has the GPU for itself, so more workers always do more.
-    let mut command = package.command("serve", "tensorrt", "run_us=3000");
-    let command = command.args(["--devices", "0,1", "--max-batch-tokens", "512"]);
-    let mut server = Server::spawn(command.env_remove(WORKERS));
-    server.wait_for("ready");
-    let (_, health) = get(&client(), &server, "/health").await;
-    let measured = health["tuning"]["measured"].as_array().expect("a list");
-    let workers: Vec<_> = measured.iter().map(|one| one["workers"].as_u64()).collect();
-    assert_eq!(workers, [2, 4, 8].map(Some));
-    assert_eq!(health["workers"], json!({"live": 8, "total": 8, "busy": 0}));
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use model::tokenize::TextTokenizer;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
 use settings::limits::MaxBatchTokens;
-use settings::{Config, EngineChoice, PrecisionChoice, TensorRtConfig, cores};
+use settings::{Config, EngineChoice, PrecisionChoice, RescueChoice, TensorRtConfig, cores};
 
 mod way;
 
@@ -205,7 +205,10 @@ impl Loader<'_> {
     fn opener(&self, kind: EngineKind, shapes: Shapes) -> Result<Opener<'_>, EngineError> {
         Ok(match kind {
             EngineKind::Fake => Box::new(|_| Ok(self.fake())),
-            EngineKind::OpenVino => self.openvino()?,
+            EngineKind::OpenVino => {
+                let engine = &self.config.engine;
+                self.openvino(engine.precision, engine.rescue)?
+            }
             EngineKind::TensorRt | EngineKind::TensorRtRtx => self.tensorrt(kind, shapes)?,
         })
     }
@@ -218,16 +221,15 @@ impl Loader<'_> {
     }
 
     #[cfg(feature = "openvino")]
-    fn openvino(&self) -> Result<Opener<'_>, EngineError> {
+    fn openvino(
+        &self,
+        precision: PrecisionChoice,
+        rescue: RescueChoice,
+    ) -> Result<Opener<'_>, EngineError> {
         use crate::engine::openvino::{OpenVinoModel, OpenVinoOptions};
-        let engine = &self.config.engine;
-        let mut model = OpenVinoModel::read(
-            self.package,
-            engine.openvino_library_dir.as_deref(),
-            engine.precision,
-            engine.rescue,
-            Arc::clone(self.clock),
-        )?;
+        let library_dir = self.config.engine.openvino_library_dir.as_deref();
+        let clock = Arc::clone(self.clock);
+        let mut model = OpenVinoModel::read(self.package, library_dir, precision, rescue, clock)?;
         Ok(Box::new(move |split| {
             let options =
                 OpenVinoOptions { sessions: split.workers, threads_per_session: split.threads };
@@ -236,7 +238,7 @@ impl Loader<'_> {
     }
 
     #[cfg(not(feature = "openvino"))]
-    fn openvino(&self) -> Result<Opener<'_>, EngineError> {
+    fn openvino(&self, _: PrecisionChoice, _: RescueChoice) -> Result<Opener<'_>, EngineError> {
         Err(self.not_built("openvino"))
     }
 
@@ -275,8 +277,25 @@ impl Loader<'_> {
                 built = self.with_plans(kind, &options, Some(plan))?;
                 loaded = TensorRtEngine::load(built.as_ref().unwrap_or(self.package), &options);
             }
-            Ok(Box::new(loaded?))
+            let mut engine = loaded?;
+            if self.config.engine.rescue == RescueChoice::F32 && engine.info().precision != "f32" {
+                engine.rescue_with(self.rescue_on_cpu()?);
+            }
+            Ok(Box::new(engine))
         }))
+    }
+
+    /// What runs rows of a GPU again in f32: a second plan would take the GPU's memory, and rows
+    /// that are not finite are rare.
+    #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
+    fn rescue_on_cpu(&self) -> Result<Arc<dyn Engine>, EngineError> {
+        let opened = self.openvino(PrecisionChoice::F32, RescueChoice::None);
+        let opened = opened.and_then(|mut open| open(Split { workers: 1, threads: cores() }));
+        opened.map(Arc::from).map_err(|error| {
+            EngineError::NotAvailable(format!(
+                "--rescue-precision f32 runs rows of a GPU again on the CPU: {error}"
+            ))
+        })
     }
 
     /// The package with plans that were built now; `None` when it had one for each GPU. A plan that

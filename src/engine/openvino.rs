@@ -117,7 +117,12 @@ impl<'a> OpenVinoModel<'a> {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, EngineError> {
         let mut core = open_library(library_dir)?;
-        let model = read_model(&mut core, package, &package.graph_path())?;
+        let graph = match precision {
+            // Also of a package whose plans are in 8 bits.
+            PrecisionChoice::F32 => package.model_path(),
+            _ => package.graph_path(),
+        };
+        let model = read_model(&mut core, package, &graph)?;
         let device = device_property(&core, PropertyKey::DeviceFullName)?.trim().to_owned();
         let capabilities = device_property(&core, PropertyKey::DeviceCapabilities)?;
         let precisions = candidates(precision, &capabilities)?;

@@ -68,6 +68,8 @@ pub struct TensorRtEngine {
     facts: GraphFacts,
     graph_tokens: usize,
     shared: Arc<Shared>,
+    /// Runs rows with NaN or infinity again.
+    rescue: Option<Arc<dyn Engine>>,
 }
 
 impl TensorRtEngine {
@@ -100,9 +102,15 @@ impl TensorRtEngine {
             cuda,
             facts: GraphFacts::of(manifest),
             graph_tokens: options.graph_tokens,
+            rescue: None,
         };
         engine.check_canary(manifest, &options.buckets)?;
         Ok(engine)
+    }
+
+    /// Gives the engine another one for rows with NaN or infinity. It may be slow.
+    pub(crate) fn rescue_with(&mut self, engine: Arc<dyn Engine>) {
+        self.rescue = Some(engine);
     }
 
     /// Runs the canary on every device, alone in a row and in several rows.
@@ -313,7 +321,11 @@ impl Engine for TensorRtEngine {
 
     fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         let lease = Lease::on_emptiest(&self.shared)?;
-        Ok(Box::new(self.open(lease, buckets)?))
+        let mut session = self.open(lease, buckets)?;
+        if let Some(engine) = &self.rescue {
+            session.rescue_with(engine.open_session(buckets)?);
+        }
+        Ok(Box::new(session))
     }
 
     fn figures(&self) -> Vec<(String, u64)> {

@@ -89,8 +89,8 @@ settings! {
             commands: &[Check, Bench, BuildEngine, Offline];
         rescue: RescueChoice = "none", read::word,
             "rescue-precision", "PRECISION",
-            "none, or f32: rows that are not finite in half precision are run again in it \
-            (OpenVINO; holds the weights once more)",
+            "none, or f32: rows that are not finite in half precision, also those of a GPU, are \
+            run again in it on the CPU (OpenVINO; holds the weights once more)",
             commands: &[Offline];
         optimize_for: OptimizeFor = "both", read::word,
             "optimize-for", "GOAL",

@@ -17,6 +17,7 @@ pub(super) struct TensorRtSession {
     elements: Elements,
     facts: GraphFacts,
     lease: Lease,
+    rescue: Option<Box<dyn Session>>,
     /// What the engine's figures have counted already, in the order of `Shared::counters`.
     counted: [u64; 5],
 }
@@ -28,7 +29,12 @@ impl TensorRtSession {
         facts: GraphFacts,
         lease: Lease,
     ) -> Self {
-        Self { session, elements, facts, lease, counted: [0; 5] }
+        Self { session, elements, facts, lease, rescue: None, counted: [0; 5] }
+    }
+
+    /// Gives the session another one for rows with NaN or infinity.
+    pub(super) fn rescue_with(&mut self, session: Box<dyn Session>) {
+        self.rescue = Some(session);
     }
 
     /// Writes all inputs straight into the pinned memory that the device copies from.
@@ -67,6 +73,10 @@ impl Session for TensorRtSession {
         let times = ran.map_err(|error| self.lease.fault(error))?.into();
         let output = self.output(batch.bucket()).map_err(fault)?;
         Ok(BatchOutput { times, ..output })
+    }
+
+    fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
+        self.rescue.as_mut().map(|session| session.run(batch))
     }
 
     fn warmed_up(&mut self) {

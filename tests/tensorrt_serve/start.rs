@@ -1,0 +1,64 @@
+//! What a start decides: how many workers a GPU gets, and what runs rows that are not finite again.
+
+use std::fs;
+
+use duovec::engine::fake::expected_dense;
+use model::package::manifest::plan::PlanFlavour;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{Server, client, tiny};
+use crate::{AFTER_WARM_UP, HIDDEN, Package, REQUESTS_MAX, WORKERS, get, ids_of};
+
+#[tokio::test]
+async fn the_workers_of_each_gpu_are_measured() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    // Each stream of the stand-in has the GPU for itself, so more workers always do more.
+    let mut command = package.command("serve", "tensorrt", "run_us=3000");
+    let command = command.args(["--max-batch-tokens", "512"]);
+    let mut server = Server::spawn(command.env_remove(WORKERS));
+    server.wait_for("ready");
+    let (_, health) = get(&client(), &server, "/health").await;
+    let measured = health["tuning"]["measured"].as_array().expect("a list");
+    let workers: Vec<_> = measured.iter().map(|one| one["workers"].as_u64()).collect();
+    assert_eq!(workers, [1, 2, 4].map(Some));
+    assert_eq!(health["workers"], json!({"live": 4, "total": 4, "busy": 0}));
+}
+
+/// A package whose canary is between what the stand-in gives and what the graph gives on a CPU.
+fn for_both_engines() -> Package {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let fixture = fs::read(tiny().join("manifest.json")).expect("it is there");
+    let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
+    package.package.manifest(|manifest| {
+        let canary = &mut manifest["canary"];
+        let ids: Vec<u32> = serde_json::from_value(canary["token_ids"].clone()).expect("ids");
+        let own = fixture["canary"]["dense"].as_array().expect("a list");
+        let both = own.iter().zip(expected_dense(&ids, HIDDEN));
+        let sums = both.map(|(own, other)| own.as_f64().expect("a number") + f64::from(other));
+        canary["dense"] = sums.collect();
+        canary["tolerances"] = json!({"dense_cosine_min": 0.0, "sparse_max_abs": 10.0});
+    });
+    package
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_finite_on_a_gpu_is_run_again_on_the_cpu() {
+    let package = for_both_engines();
+    let fault = format!("nan={AFTER_WARM_UP}");
+    for (precision, answered) in [("f32", true), ("none", false)] {
+        let server = package.serve(&fault, &["--rescue-precision", precision]);
+        let client = client();
+        let mut failed = 0;
+        for seed in 0..REQUESTS_MAX {
+            let text = ids_of(u32::try_from(seed).expect("small"));
+            let request = client.post(server.url("/v1/embeddings"));
+            let answer = request.json(&json!({"input": [text]})).send().await.expect("an answer");
+            failed += u32::from(answer.status() != StatusCode::OK);
+        }
+        let (_, health) = get(&client, &server, "/health").await;
+        assert_eq!(health["tuning"]["rows_not_finite"], 1, "{health}");
+        assert_eq!(health["tuning"]["rows_rescued"], i32::from(answered), "{health}");
+        assert_eq!(failed, u32::from(!answered));
+    }
+}
