@@ -16,11 +16,10 @@ use duovec::engine::cuda::Cuda;
 use duovec::engine::tensorrt::build::{BuildError, BuildOptions, BuiltPlan, build_engine};
 use duovec::engine::tensorrt::ffi::{BridgeError, Observer};
 use duovec::engine::tensorrt::plan::parse_profiles;
-use model::package::ModelPackage;
 use model::package::edit::{EditError, PackageEditor};
 use model::package::manifest::plan::PlanFlavour;
+use model::package::{ModelPackage, digest};
 use settings::PrecisionChoice;
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 #[path = "../cpp/headers.rs"]
@@ -93,9 +92,8 @@ impl Package {
         let plans = &package.manifest().plans;
         for plan in plans {
             let content = fs::read(self.path().join(&plan.file)).expect("the plan is there");
-            let digest: String =
-                Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!((digest, content.len() as u64), (plan.sha256.clone(), plan.bytes));
+            let found = (digest::of_bytes(&content), content.len() as u64);
+            assert_eq!(found, (plan.sha256.clone(), plan.bytes));
         }
         plans.iter().map(|plan| plan.file.clone()).collect()
     }

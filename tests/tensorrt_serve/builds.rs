@@ -4,12 +4,10 @@ use std::fs::{self, File};
 use std::process::Command;
 
 use model::package::manifest::plan::PlanFlavour;
-use reqwest::StatusCode;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use crate::support::{Ended, Server, client, duovec, run, tiny};
-use crate::{FAULTS, Package, ask, flavours, get, standins};
+use crate::support::{Ended, Server, duovec, has, run, tiny};
+use crate::{FAULTS, Package, ask, flavours, standins};
 
 /// What the builder's stand-in takes for a graph.
 const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput positions int32 \
@@ -23,13 +21,8 @@ const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput
 fn with_graph(flavour: PlanFlavour) -> Package {
     let package = Package::new(flavour);
     fs::remove_file(package.package.file("standin.plan")).expect("it is there");
-    fs::write(package.package.file("model.onnx"), GRAPH).expect("it is ours");
-    let digest: String = Sha256::digest(GRAPH).iter().map(|b| format!("{b:02x}")).collect();
-    package.package.manifest(|manifest| {
-        manifest["files"]["model.onnx"]["sha256"] = digest.into();
-        manifest["files"]["model.onnx"]["bytes"] = GRAPH.len().into();
-        manifest["plans"] = json!([]);
-    });
+    package.package.replace("model.onnx", GRAPH.as_bytes());
+    package.package.manifest(|manifest| manifest["plans"] = json!([]));
     package
 }
 
@@ -41,11 +34,8 @@ fn with_fp8_graph(flavour: PlanFlavour) -> Package {
         small,words rounded float16 -1 -1 8\nlayer product rounded,positions,segments states";
     let graph = GRAPH.replace(product, rounded);
     assert_ne!(graph, GRAPH);
-    fs::write(package.package.file("model.fp8.onnx"), &graph).expect("it is written");
-    let digest: String = Sha256::digest(&graph).iter().map(|b| format!("{b:02x}")).collect();
+    package.package.replace("model.fp8.onnx", graph.as_bytes());
     package.package.manifest(|manifest| {
-        let entry = json!({"sha256": digest, "bytes": graph.len()});
-        manifest["files"]["model.fp8.onnx"] = entry;
         manifest["fp8"] = json!({
             "file": "model.fp8.onnx", "method": "by hand", "retrieval": [],
             "tolerances": {"dense_cosine_min": 0.0, "sparse_max_abs": 1.0},
@@ -83,8 +73,7 @@ fn plans(package: &Package) -> Vec<Value> {
 async fn plans_for_different_uses_lie_beside_each_other() {
     let package = with_graph(PlanFlavour::TensorRt);
     let count = |flags: &[&str]| {
-        let ended = build(&package, flags);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        build(&package, flags).with_code(0);
         plans(&package).len()
     };
     assert_eq!(count(&["--hardware-compatibility"]), 1);
@@ -97,17 +86,16 @@ async fn plans_for_different_uses_lie_beside_each_other() {
     // Of those that were built for nothing else than this GPU and library the latest is taken that
     // covers all shapes.
     let server = package.serve("", &[]);
-    assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
-    let (_, health) = get(&client(), &server, "/health").await;
+    assert_eq!(ask(&server, 3, 30).await, 200);
+    let (_, health) = server.ask("/health", None).await;
     assert_eq!(health["tuning"]["profiles"], json!(["all=1x1:4x16:128x64"]));
 }
 
 #[test]
 fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
     let package = with_graph(PlanFlavour::TensorRt);
-    let ended = build(&package, &[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("golden numbers on duovec stand-in: dense cosine at least 1.0"));
+    let said = "golden numbers on duovec stand-in: dense cosine at least 1.0";
+    has(&build(&package, &[]).with_code(0).stdout, &[said]);
     let before = plans(&package);
     let files = || -> Vec<_> {
         let entries = fs::read_dir(package.package.path()).expect("it is there");
@@ -117,9 +105,8 @@ fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
     let own = files();
     package.package.manifest(|manifest| manifest["canary"]["dense"][0] = json!(-0.9));
     for flags in [&[][..], &["--version-compatible"]] {
-        let ended = build(&package, flags);
-        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-        assert!(ended.stderr.contains("does not give the manifest's golden numbers"));
+        let said = "does not give the manifest's golden numbers";
+        has(&build(&package, flags).with_code(1).stderr, &[said]);
         assert_eq!((plans(&package), files()), (before.clone(), own.clone()));
     }
 }
@@ -134,9 +121,8 @@ fn a_plan_that_is_wrong_in_its_longest_shape_or_of_long_texts_never_enters_the_p
         ("mixes_texts", "does not give the manifest's golden numbers"),
     ] {
         let mut command = building(&package, &[]);
-        let ended = run(command.env(FAULTS, mistake));
-        assert_eq!(ended.code, Some(1), "{mistake}: {}", ended.stdout);
-        assert!(ended.stderr.contains(words), "{mistake}: '{words}' is not in: {}", ended.stderr);
+        println!("{mistake}");
+        has(&run(command.env(FAULTS, mistake)).with_code(1).stderr, &[words]);
         assert!(plans(&package).is_empty(), "{mistake}");
     }
 }
@@ -144,53 +130,33 @@ fn a_plan_that_is_wrong_in_its_longest_shape_or_of_long_texts_never_enters_the_p
 #[test]
 fn a_build_does_what_it_was_told() {
     let package = with_graph(PlanFlavour::TensorRt);
-    let ended = build(
-        &package,
-        &[
-            "--device=1",
-            "--optimization-level=5",
-            "--workspace-mib=64",
-            "--same-compute-capability",
-        ],
-    );
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let all = ["--device=1", "--optimization-level=5", "--workspace-mib=64"];
+    build(&package, &[&all[..], &["--same-compute-capability"]].concat()).with_code(0);
     let entry = &plans(&package)[0];
     let file = entry["file"].as_str().expect("a name");
     let text = fs::read_to_string(package.package.file(file)).expect("it is there");
-    for line in [
-        "built on_device_1\n",
-        "built optimization_level_5\n",
-        "built workspace_67108864\n",
-        "built hardware_compatibility_2\n",
-    ] {
-        assert!(text.contains(line), "'{line}' is not in: {text}");
-    }
+    has(&text, &["built on_device_1\n", "built optimization_level_5\n"]);
+    has(&text, &["built workspace_67108864\n", "built hardware_compatibility_2\n"]);
     assert_eq!(entry["optimization_level"], 5);
     assert_eq!(entry["same_compute_capability"], true);
     // A plan of another level, or for this model of GPU alone, is for another use.
-    assert_eq!(build(&package, &["--same-compute-capability"]).code, Some(0));
-    assert_eq!(build(&package, &[]).code, Some(0));
+    build(&package, &["--same-compute-capability"]).with_code(0);
+    build(&package, &[]).with_code(0);
     assert_eq!(plans(&package).len(), 3);
 }
 
 #[test]
 fn what_a_build_cannot_do_is_refused_by_name() {
     let package = with_graph(PlanFlavour::TensorRt);
-    let ended = build(&package, &["--device", "9"]);
-    assert!(
-        ended.stderr.contains("there is no GPU 9: the driver shows 2, counted"),
-        "{}",
-        ended.stderr
-    );
+    let words = "there is no GPU 9: the driver shows 2, counted";
+    has(&build(&package, &["--device", "9"]).stderr, &[words]);
     let rtx = with_graph(PlanFlavour::TensorRtRtx);
     for flags in [
         &["--optimization-level", "3"][..],
         &["--workspace-mib", "64"],
         &["--same-compute-capability"],
     ] {
-        let ended = build(&rtx, flags);
-        assert!(ended.stderr.contains(flags[0]), "{}", ended.stderr);
-        assert!(ended.stderr.contains("tensorrt-rtx compiles for its GPU"), "{}", ended.stderr);
+        has(&build(&rtx, flags).stderr, &[flags[0], "tensorrt-rtx compiles for its GPU"]);
     }
     assert!(plans(&rtx).is_empty() && plans(&package).is_empty());
 }
@@ -205,16 +171,13 @@ async fn fp8_is_for_those_who_name_it_and_has_tolerances_of_its_own() {
                 *value = json!(value.as_f64().expect("a number") + 0.2);
             }
         });
-        let ended = build(&package, &["--precision", "fp8"]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        assert!(ended.stdout.contains(", fp8, "), "{}", ended.stdout);
+        has(&build(&package, &["--precision", "fp8"]).with_code(0).stdout, &[", fp8, "]);
         let built = plans(&package);
         assert_eq!(built[0]["precision"], "fp8");
         assert_eq!(built[0]["model_file"], "model.fp8.onnx");
-        let said = package.refusal("");
-        assert!(said.contains("computes in fp8: name it with --precision fp8"), "{said}");
+        has(&package.refusal(""), &["computes in fp8: name it with --precision fp8"]);
         let server = package.serve("", &["--precision", "fp8"]);
-        assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+        assert_eq!(ask(&server, 3, 30).await, 200);
         drop(server);
         // A server that builds its plans judges them alike.
         package.package.manifest(|manifest| manifest["plans"] = json!([]));
@@ -227,30 +190,22 @@ async fn fp8_is_for_those_who_name_it_and_has_tolerances_of_its_own() {
 fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
     let needed = "compute capability 8.9";
     let package = with_fp8_graph(PlanFlavour::TensorRt);
-    let mut command = duovec();
-    command.args(["build-engine", "--flavour", "tensorrt", "--precision", "fp8"]);
-    for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
-        command.arg(flag).arg(standins());
-    }
-    let ended = run(command.arg(package.package.path()).env(FAULTS, "capability=86"));
-    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    for words in [needed, "duovec stand-in has 8.6", "--precision f16"] {
-        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
-    }
+    let mut command = building(&package, &["--precision", "fp8"]);
+    let ended = run(command.env(FAULTS, "capability=86"));
+    assert_eq!(ended.with_code(1).stderr.lines().count(), 1, "{}", ended.stderr);
+    has(&ended.stderr, &[needed, "duovec stand-in has 8.6", "--precision f16"]);
     let rtx = with_fp8_graph(PlanFlavour::TensorRtRtx);
     let ended = build(&rtx, &["--precision", "fp8", "--compute-capability", "8.6,12.0"]);
-    assert!(ended.stderr.contains(needed), "{}", ended.stderr);
+    has(&ended.stderr, &[needed]);
     assert!(plans(&package).is_empty() && plans(&rtx).is_empty());
     // A plan that was built elsewhere.
-    assert_eq!(build(&package, &["--precision", "fp8"]).code, Some(0));
+    build(&package, &["--precision", "fp8"]).with_code(0);
     for said in [package.refusal("capability=86"), package.check("capability=86").stdout] {
-        for words in [needed, "duovec stand-in has 8.6", "use a plan in f16"] {
-            assert!(said.contains(words), "'{words}' is not in: {said}");
-        }
+        has(&said, &[needed, "duovec stand-in has 8.6", "use a plan in f16"]);
     }
     let mut command = package.command("check", "tensorrt", "capability=86");
     let said = run(command.args(["--precision", "fp8", "--log-level", "off"])).stdout;
-    assert!(said.contains("duovec stand-in has 8.6: use --precision f16"), "{said}");
+    has(&said, &["duovec stand-in has 8.6: use --precision f16"]);
     assert!(!said.contains("build-engine"), "no plan would ever run: {said}");
 }
 
@@ -264,13 +219,13 @@ async fn a_server_builds_the_plan_that_its_gpus_lack() {
         let mut server = Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
         // Another process has the package: the server waits for its plans.
         server.wait_for("another process is changing");
-        let (status, health) = get(&client(), &server, "/health").await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        let (status, health) = server.ask("/health", None).await;
+        assert_eq!(status, 503);
         assert_eq!(health["progress"]["stage"], "build_plan", "{health}");
         assert_eq!(health["progress"]["percent"], 0, "{health}");
         drop(editing);
         server.wait_for("ready");
-        assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+        assert_eq!(ask(&server, 3, 30).await, 200);
         let built = plans(&package);
         assert_eq!(built.len(), 1, "one plan is for both GPUs");
         // The next start takes it.
@@ -284,8 +239,7 @@ fn each_model_of_gpu_gets_a_plan_of_its_own() {
     let package = with_graph(PlanFlavour::TensorRt);
     let start = |faults: &str| {
         let mut command = package.command("serve", "tensorrt", faults);
-        let mut server = Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
-        server.wait_for("ready");
+        let _server = Server::ready(command.args(["--build-plan", "true", "--devices", "0,1"]));
         let of = |plan: &Value| (plan["device"].clone(), plan["multiprocessors"].clone());
         plans(&package).iter().map(of).collect::<Vec<_>>()
     };
@@ -300,12 +254,9 @@ fn each_model_of_gpu_gets_a_plan_of_its_own() {
     });
     let mut command = package.command("serve", "tensorrt", "unlike_devices");
     let ended = run(command.args(["--port", "0", "--log-level", "off", "--devices", "0,1"]));
-    for words in [
-        "was built for duovec stand-in with 4 multiprocessors, this GPU is Duovec stand-in with 4",
-        "--flavour tensorrt --device 1",
-    ] {
-        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
-    }
+    let words =
+        "was built for duovec stand-in with 4 multiprocessors, this GPU is Duovec stand-in with 4";
+    has(&ended.stderr, &[words, "--flavour tensorrt --device 1"]);
 }
 
 /// Ways in which a plan whose entry fits is none for the library.
@@ -328,23 +279,21 @@ fn spoil(package: &Package, how: &str) {
 async fn a_plan_that_the_library_refuses_is_built_anew() {
     for how in ["cut short", "missing", "other profiles"] {
         let package = with_graph(PlanFlavour::TensorRt);
-        assert_eq!(build(&package, &[]).code, Some(0));
+        build(&package, &[]).with_code(0);
         let before = plans(&package);
         spoil(&package, how);
-        let said = package.refusal("");
+        println!("{how}");
         let file = before[0]["file"].as_str().expect("a name");
         let command = format!(
             "build it anew with: duovec build-engine {} --flavour tensorrt",
             package.package.path().display()
         );
-        for words in [file, &command] {
-            assert!(said.contains(words), "{how}: '{words}' is not in: {said}");
-        }
+        has(&package.refusal(""), &[file, &command]);
         let mut command = package.command("serve", "tensorrt", "");
         let mut server = Server::spawn(command.args(["--build-plan", "true"]));
         server.wait_for("it is built anew");
         server.wait_for("ready");
-        assert_eq!(ask(&client(), &server, 3, 30).await, StatusCode::OK);
+        assert_eq!(ask(&server, 3, 30).await, 200);
         let after = plans(&package);
         assert_eq!(after.len(), 1, "{how}: {after:?}");
         assert_eq!(after[0]["profiles"], before[0]["profiles"], "{how}");
@@ -354,13 +303,12 @@ async fn a_plan_that_the_library_refuses_is_built_anew() {
 #[test]
 fn a_plan_that_is_refused_again_is_built_only_once() {
     let package = with_graph(PlanFlavour::TensorRt);
-    assert_eq!(build(&package, &[]).code, Some(0));
+    build(&package, &[]).with_code(0);
     let before = plans(&package);
     let mut command = package.command("serve", "tensorrt", "deserialize_fails");
     let ended = run(command.args(["--port", "0", "--build-plan", "true"]));
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let last = ended.stderr.lines().last().expect("a line");
-    assert!(last.contains("no plan could be built: "), "{last}");
+    let last = ended.with_code(1).stderr.lines().last().expect("a line");
+    has(last, &["no plan could be built: "]);
     assert_eq!(ended.stderr.matches("it is built anew").count(), 1, "{}", ended.stderr);
     assert_eq!(plans(&package), before, "the package is as it was");
 }
@@ -370,10 +318,8 @@ fn a_start_whose_plan_cannot_be_built_says_why() {
     let package = with_graph(PlanFlavour::TensorRt);
     let mut command = package.command("serve", "tensorrt", "build_fails");
     let ended = run(command.args(["--port", "0", "--log-level", "off", "--build-plan", "true"]));
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    for words in ["no plan could be built: ", "scripted: no implementation was found"] {
-        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
-    }
+    let words = ["no plan could be built: ", "scripted: no implementation was found"];
+    has(&ended.with_code(1).stderr, &words);
 }
 
 #[tokio::test]
@@ -387,25 +333,21 @@ async fn where_no_plan_can_be_built_auto_takes_the_cpu_and_says_why() {
         manifest["plans"] = json!([]);
     });
     let mut command = package.command("serve", "auto", "");
-    let mut server = Server::spawn(command.args(["--build-plan", "true"]));
-    server.wait_for("ready");
-    let (_, health) = get(&client(), &server, "/health").await;
+    let server = Server::ready(command.args(["--build-plan", "true"]));
+    let (_, health) = server.ask("/health", None).await;
     assert_eq!(health["engine"], "openvino");
     let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
-    assert!(reason.contains("; not tensorrt: no plan could be built: cannot build"), "{reason}");
+    has(reason, &["; not tensorrt: no plan could be built: cannot build"]);
 }
 
 #[test]
 fn the_layers_of_a_plan_can_be_read() {
     for flavour in flavours() {
         let package = with_graph(flavour);
-        let ended = build(&package, &["--inspect"]);
-        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-        assert!(ended.stderr.contains("no plan of"), "{}", ended.stderr);
-        assert_eq!(build(&package, &[]).code, Some(0));
-        let ended = build(&package, &["--inspect"]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let layers: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        has(&build(&package, &["--inspect"]).with_code(1).stderr, &["no plan of"]);
+        build(&package, &[]).with_code(0);
+        let said = build(&package, &["--inspect"]);
+        let layers: Value = serde_json::from_str(&said.with_code(0).stdout).expect("JSON");
         let name = |layer: &Value| layer["Name"].as_str().map(str::to_owned);
         let names: Option<Vec<_>> =
             layers["Layers"].as_array().expect("a list").iter().map(name).collect();
@@ -419,10 +361,9 @@ fn the_layers_of_a_plan_can_be_read() {
 fn the_times_of_a_plans_layers_can_be_read() {
     for flavour in flavours() {
         let package = with_graph(flavour);
-        assert_eq!(build(&package, &["--profiles", "all=1x8:4x16:16x64"]).code, Some(0));
-        let ended = build(&package, &["--layer-times"]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let seen: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        build(&package, &["--profiles", "all=1x8:4x16:16x64"]).with_code(0);
+        let said = build(&package, &["--layer-times"]);
+        let seen: Value = serde_json::from_str(&said.with_code(0).stdout).expect("JSON");
         let layers = ["words", "embedded", "states", "dense", "token_weights"];
         let times = [250.0, 500.0, 750.0, 1000.0, 1250.0];
         let layer = |(name, us)| json!({"name": name, "microseconds": us});

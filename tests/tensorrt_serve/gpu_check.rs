@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use model::package::manifest::plan::PlanFlavour;
-use reqwest::StatusCode;
 
-use super::support::{Server, client, run};
+use super::support::{Server, has, run};
 use super::{FAULTS, GRAPHS_KEPT, Package, ask, standins};
 
 /// NVIDIA's own CUDA runtime, which needs a driver.
@@ -36,11 +35,9 @@ async fn a_kernel_gives_the_rows_of_the_host() {
     let package = Package::of(PlanFlavour::TensorRt, libraries, "", "float32");
     let mut command = package.command("serve", "tensorrt", "");
     command.env("LD_LIBRARY_PATH", standins().join("driver"));
-    let mut server = Server::spawn(&mut command);
-    server.wait_for("ready");
-    let client = client();
+    let server = Server::ready(&mut command);
     for (seed, items) in [(1, 1), (2, 3), (5, 40), (50, 200)] {
-        assert_eq!(ask(&client, &server, seed, items).await, StatusCode::OK);
+        assert_eq!(ask(&server, seed, items).await, 200);
     }
 }
 
@@ -49,7 +46,7 @@ fn the_gpu_check_passes_on_the_stand_ins() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
     let (code, report) = gpu_check(&package, "run_us=1", &standins());
     assert_eq!(code, Some(0), "{report}");
-    for line in [
+    let lines = [
         "- PASS library, driver, device and plan are well",
         "- PASS the server is ready after",
         " s, 0 errors",
@@ -67,9 +64,8 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         "| copies us |",
         "- PASS every worker gives the canary's numbers",
         "- PASS after a kernel that faults the server ends with exit code 1",
-    ] {
-        assert!(report.contains(line), "'{line}' is not in: {report}");
-    }
+    ];
+    has(&report, &lines);
     let captured = report.lines().find_map(|line| {
         let (captured, rest) =
             line.strip_prefix("- PASS ")?.split_once(" of 10 buckets captured")?;

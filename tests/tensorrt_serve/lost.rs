@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use model::package::manifest::plan::PlanFlavour;
-use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Server, client};
-use crate::{AFTER_WARM_UP, Package, REQUESTS_MAX, ask, get};
+use crate::support::{Server, has};
+use crate::{AFTER_WARM_UP, Package, REQUESTS_MAX, ask};
 
 /// Server, health and the metric of lost GPUs of a start on two GPUs with these faults.
 async fn started(package: &Package, faults: &str, devices: &str) -> (Server, Value, String) {
@@ -16,17 +15,15 @@ async fn started(package: &Package, faults: &str, devices: &str) -> (Server, Val
     let mut server = Server::spawn(command.args(["--devices", devices]));
     let said = server.wait_for("ready");
     assert_eq!(said["device"], "duovec stand-in", "{said}");
-    let client = client();
-    assert_eq!(ask(&client, &server, 3, 30).await, StatusCode::OK);
-    let (status, health) = get(&client, &server, "/health").await;
-    assert_eq!(status, StatusCode::OK);
-    let lost = lost_gpus(&client, &server).await;
+    assert_eq!(ask(&server, 3, 30).await, 200);
+    let (status, health) = server.ask("/health", None).await;
+    assert_eq!(status, 200);
+    let lost = lost_gpus(&server).await;
     (server, health, lost)
 }
 
-async fn lost_gpus(client: &Client, server: &Server) -> String {
-    let metrics = client.get(server.url("/metrics")).send().await.expect("an answer");
-    let metrics = metrics.text().await.expect("a text");
+async fn lost_gpus(server: &Server) -> String {
+    let metrics = server.read("/metrics").await;
     let line = metrics.lines().find_map(|line| line.strip_prefix("duovec_gpus_lost "));
     line.expect("the metric is there").to_owned()
 }
@@ -64,18 +61,17 @@ async fn a_sick_gpu_that_is_not_named_does_not_matter() {
 #[test]
 fn without_any_gpu_left_the_start_names_each() {
     let package = Package::new(PlanFlavour::TensorRt);
-    let said = package.refusal("sick_device=0");
     let words = "GPU 0: cudaGetDeviceProperties failed: cudaErrorDevicesUnavailable";
-    assert!(said.contains(words), "'{words}' is not in: {said}");
+    has(&package.refusal("sick_device=0"), &[words]);
 }
 
 /// Waits until the workers of a lost GPU have ended: each notices at its next batch.
-async fn settled(client: &Client, server: &Server) -> Value {
+async fn settled(server: &Server) -> Value {
     for seed in 0..REQUESTS_MAX {
         // Several at once, so that no worker stays idle.
         let first = u32::try_from(seed).expect("small");
-        join_all((first..first + 8).map(|seed| ask(client, server, seed, 60))).await;
-        let (_, health) = get(client, server, "/health").await;
+        join_all((first..first + 8).map(|seed| ask(server, seed, 60))).await;
+        let (_, health) = server.ask("/health", None).await;
         if health["workers"]["live"] == 2 {
             return health;
         }
@@ -89,17 +85,16 @@ async fn a_gpu_that_is_lost_while_it_runs_leaves_the_others() {
         let package = Package::new(flavour);
         let fault = format!("run_us=2000,sticky={AFTER_WARM_UP}");
         let server = package.serve(&fault, &["--devices", "0,1"]);
-        let client = client();
-        let health = settled(&client, &server).await;
+        let health = settled(&server).await;
         assert_eq!(health["status"], "degraded", "{health}");
         assert_eq!(health["workers"]["total"], 4, "{health}");
         assert_eq!(health["tuning"]["lost_gpus"].as_array().map(Vec::len), Some(1), "{health}");
-        assert_eq!(lost_gpus(&client, &server).await, "1");
+        assert_eq!(lost_gpus(&server).await, "1");
         for seed in 0..20 {
-            assert_eq!(ask(&client, &server, seed, 60).await, StatusCode::OK);
+            assert_eq!(ask(&server, seed, 60).await, 200);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let (_, health) = get(&client, &server, "/health").await;
+        let (_, health) = server.ask("/health", None).await;
         assert_eq!(health["workers"]["live"], 2, "no worker of the lost GPU came back: {health}");
         server.signal("TERM");
         assert_eq!(server.wait().code(), Some(0));
@@ -111,12 +106,11 @@ async fn the_only_worker_goes_to_a_gpu_that_is_left() {
     let package = Package::new(PlanFlavour::TensorRt);
     let fault = format!("sticky={AFTER_WARM_UP}");
     let server = package.serve(&fault, &["--devices", "0,1", "--workers", "1"]);
-    let client = client();
     let mut failed = 0;
     for seed in 0..REQUESTS_MAX {
-        let status = ask(&client, &server, u32::try_from(seed).expect("small"), 60).await;
-        failed += u32::from(status != StatusCode::OK);
-        if failed > 0 && status == StatusCode::OK {
+        let status = ask(&server, u32::try_from(seed).expect("small"), 60).await;
+        failed += u32::from(status != 200);
+        if failed > 0 && status == 200 {
             return;
         }
     }

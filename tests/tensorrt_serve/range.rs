@@ -1,10 +1,9 @@
 //! TensorRT 10 beside 11, CUDA 12 beside 13.
 
 use model::package::manifest::plan::PlanFlavour;
-use reqwest::StatusCode;
 
-use crate::support::{client, duovec, run};
-use crate::{FAULTS, Package, ask, get, standins};
+use crate::support::{duovec, run};
+use crate::{FAULTS, Package, ask, standins};
 
 /// A driver for CUDA 12.4 takes no runtime of CUDA 13.
 const OLD_DRIVER: &str = "driver_version=12040";
@@ -18,11 +17,10 @@ async fn tensorrt_10_and_cuda_12_serve_the_same_rows() {
     let package = tensorrt_10();
     for faults in ["", OLD_DRIVER] {
         let server = package.serve(faults, &["--devices", "0,1"]);
-        let client = client();
         for (seed, items) in [(1, 1), (2, 3), (5, 40)] {
-            assert_eq!(ask(&client, &server, seed, items).await, StatusCode::OK);
+            assert_eq!(ask(&server, seed, items).await, 200);
         }
-        let (_, health) = get(&client, &server, "/health").await;
+        let (_, health) = server.ask("/health", None).await;
         let captured = health["tuning"]["engine_figures"]["captured_graphs"].as_u64();
         assert!(captured > Some(0), "{health}");
         server.signal("TERM");

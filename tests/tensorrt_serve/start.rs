@@ -4,11 +4,10 @@ use std::fs;
 
 use duovec::engine::fake::expected_dense;
 use model::package::manifest::plan::PlanFlavour;
-use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{Server, client, tiny};
-use crate::{AFTER_WARM_UP, HIDDEN, Package, REQUESTS_MAX, WORKERS, get, ids_of};
+use crate::support::{Server, tiny};
+use crate::{AFTER_WARM_UP, HIDDEN, Package, REQUESTS_MAX, WORKERS, ids_of};
 
 #[tokio::test]
 async fn the_workers_of_each_gpu_are_measured() {
@@ -18,7 +17,7 @@ async fn the_workers_of_each_gpu_are_measured() {
     let command = command.args(["--max-batch-tokens", "512"]);
     let mut server = Server::spawn(command.env_remove(WORKERS));
     server.wait_for("ready");
-    let (_, health) = get(&client(), &server, "/health").await;
+    let (_, health) = server.ask("/health", None).await;
     let measured = health["tuning"]["measured"].as_array().expect("a list");
     let workers: Vec<_> = measured.iter().map(|one| one["workers"].as_u64()).collect();
     assert_eq!(workers, [1, 2, 4].map(Some));
@@ -48,15 +47,14 @@ async fn a_row_that_is_not_finite_on_a_gpu_is_run_again_on_the_cpu() {
     let fault = format!("nan={AFTER_WARM_UP}");
     for (precision, answered) in [("f32", true), ("none", false)] {
         let server = package.serve(&fault, &["--rescue-precision", precision]);
-        let client = client();
         let mut failed = 0;
         for seed in 0..REQUESTS_MAX {
             let text = ids_of(u32::try_from(seed).expect("small"));
-            let request = client.post(server.url("/v1/embeddings"));
-            let answer = request.json(&json!({"input": [text]})).send().await.expect("an answer");
-            failed += u32::from(answer.status() != StatusCode::OK);
+            let body = json!({"input": [text]});
+            let (status, _) = server.ask("/v1/embeddings", Some(&body)).await;
+            failed += u32::from(status != 200);
         }
-        let (_, health) = get(&client, &server, "/health").await;
+        let (_, health) = server.ask("/health", None).await;
         assert_eq!(health["tuning"]["rows_not_finite"], 1, "{health}");
         assert_eq!(health["tuning"]["rows_rescued"], i32::from(answered), "{health}");
         assert_eq!(failed, u32::from(!answered));
