@@ -42,31 +42,16 @@ check_flags() {
 }
 
 answer_help "$@"
-GPU=true
+need_python
 arguments=() wishes=()
-while [ $# -gt 0 ]; do
-    case $1 in
-        --cpu) GPU=false ;;
-        --no-sparse | --update) wishes+=("$1") ;;
-        --model=* | --pooling=* | --max-tokens=* | --shorter-vectors=* | --query-prompt=* | \
-            --passage-prompt=*)
-            wishes+=("$1")
-            ;;
-        --model | --pooling | --max-tokens | --shorter-vectors | --query-prompt | --passage-prompt)
-            [ $# -gt 1 ] || die "$1 needs a value"
-            wishes+=("$1=$2")
-            shift
-            ;;
-        *) arguments+=("$1") ;;
-    esac
-    shift
+assignments=$(python3 "$ROOT/scripts/model_export/flags.py" "$@") || exit
+eval "$assignments"
+GPU=true
+set --
+for argument in "${arguments[@]}"; do
+    if [ "$argument" = --cpu ]; then GPU=false; else set -- "$@" "$argument"; fi
 done
-set -- "${arguments[@]}"
 check_flags "$@"
-if [ "${#wishes[@]}" -gt 0 ]; then
-    [[ " ${wishes[*]}" == *" --model="* ]] || die "${wishes[0]} needs --model NAME"
-    [[ " $*" != *" --package"* ]] || die "--model and --package name two models: give one of them"
-fi
 need_tools
 need_cache
 ensure_venv "$ROOT/scripts/requirements.txt"

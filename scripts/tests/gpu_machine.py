@@ -54,6 +54,8 @@ def make_repository(tmp_path: Path) -> Path:
         shutil.copy(SCRIPTS / name, root / "scripts" / name)
     for file in (SCRIPTS / "lib").glob("*.sh"):
         shutil.copy(file, root / "scripts/lib" / file.name)
+    (root / "scripts/model_export").mkdir()
+    shutil.copy(SCRIPTS / "model_export/flags.py", root / "scripts/model_export")
     (root / "docs").mkdir()
     shutil.copy(SCRIPTS.parent / "docs/settings.md", root / "docs")
     stamps = {

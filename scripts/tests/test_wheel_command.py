@@ -162,6 +162,7 @@ def test_pull_makes_a_package_and_prints_its_path(
     ("arguments", "sentence"),
     [
         (["serve", "--no-sparse"], "--no-sparse needs --model NAME"),
+        (["serve", "--model"], "--model needs a value"),
         (["serve", "--model", "a", "--package=b"], "--model and --package name two models"),
     ],
 )

@@ -27,16 +27,6 @@ SCRIPTS = HERE / "scripts"
 CPUINFO = Path("/proc/cpuinfo")
 WITH_A_MODEL = ("serve", "bench", "embed", "batch", "adopt")
 """Commands that may have to make a package; `check` only looks at what is there."""
-MODEL = (
-    "--model",
-    "--pooling",
-    "--max-tokens",
-    "--shorter-vectors",
-    "--query-prompt",
-    "--passage-prompt",
-)
-MODEL_SWITCHES = ("--no-sparse", "--update")
-"""Flags for what makes a model's package; the second kind takes no value."""
 PREPARED = ("config", "openvino_library_dir", "package", "precision")
 PLAIN = "libopenvino_c.so"
 PACKAGE_MB = 700
@@ -69,22 +59,20 @@ def with_package(arguments: list[str]) -> list[str]:
 
     `pull` has the model's name behind it, and ends with the path of its package.
     """
-    wishes, others, words = [], [], iter(arguments)
-    for word in words:
-        name = word.partition("=")[0]
-        if name in MODEL and name == word:
-            word = f"{name}={next(words, '')}"
-        (wishes if name in (*MODEL, *MODEL_SWITCHES) else others).append(word)
-    if others[:1] == ["pull"] and len(others) == 2:
-        print(made(f"--model={others[1]}", *wishes))
+    sys.path.insert(0, str(SCRIPTS))
+    from model_export import flags
+
+    try:
+        wishes, others = flags.split(arguments)
+        pulled = others[1:] if others[:1] == ["pull"] and len(others) == 2 else []
+        wishes = [*(f"--model={name}" for name in pulled), *wishes]
+        flags.check(wishes, others)
+    except ValueError as refusal:
+        raise CannotStart(refusal) from refusal
+    if pulled:
+        print(made(*wishes))
         sys.exit()
-    if not wishes:
-        return arguments
-    if not any(wish.startswith("--model=") for wish in wishes):
-        raise CannotStart(f"{wishes[0]} needs --model NAME")
-    if any(word.partition("=")[0] == "--package" for word in others):
-        raise CannotStart("--model and --package name two models: give one of them")
-    return [*others, "--package", made(*wishes)]
+    return [*others, "--package", made(*wishes)] if wishes else arguments
 
 
 def made(*wishes: str) -> str:
