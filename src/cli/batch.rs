@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use clap::{Arg, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,8 @@ struct Requests<'a> {
     lines: Lines,
     service: &'a EmbeddingService,
     config: &'a HttpConfig,
+    /// For the first request that asks for a prompt in vain.
+    warning: Once,
 }
 
 impl<'a> Requests<'a> {
@@ -209,7 +211,8 @@ impl<'a> Requests<'a> {
         config: &'a HttpConfig,
     ) -> Result<Self, CorpusError> {
         let file = File::open(path).map_err(|error| CorpusError::input(path, error))?;
-        Ok(Self { path: path.to_owned(), lines: Lines::of(Box::new(file)), service, config })
+        let (path, lines) = (path.to_owned(), Lines::of(Box::new(file)));
+        Ok(Self { path, lines, service, config, warning: Once::new() })
     }
 
     fn read(&mut self) -> Result<Option<Window<Vec<RequestLine>>>, CorpusError> {
@@ -258,6 +261,14 @@ impl<'a> Requests<'a> {
             }
             Some(_) => Err(LineEnd::Invalid(format!("line {number} has another method; use POST"))),
         };
+        if asked.as_ref().is_ok_and(|asked| asked.asks_in_vain(self.service)) {
+            self.warning.call_once(|| {
+                tracing::warn!(
+                    line = number,
+                    "the model has no prompts, so that input_type changes nothing"
+                );
+            });
+        }
         (Some(custom_id), asked)
     }
 }

@@ -61,6 +61,21 @@ impl Job {
     }
 }
 
+#[test]
+fn a_model_without_prompts_says_once_that_input_type_changes_nothing() {
+    let asks = json!({"input": "hello", "input_type": "query"});
+    let plain = json!({"input": "hello"});
+    for (bodies, told) in [(vec![&plain, &asks, &asks], 1), (vec![&plain, &plain], 0)] {
+        let lines = bodies.iter().enumerate();
+        let lines: Vec<Value> =
+            lines.map(|(id, body)| request(id, "/v1/embeddings", body)).collect();
+        let ended = Job::new(&lines).run(0, &["--log-level", "warn"]);
+        let found = ended.stderr.matches("no prompts, so that input_type changes nothing").count();
+        assert_eq!(found, told, "{}", ended.stderr);
+        assert_eq!(ended.stderr.contains("line=2"), told == 1, "{}", ended.stderr);
+    }
+}
+
 #[tokio::test]
 async fn lines_have_the_answers_of_the_routes_in_their_order() {
     let routes = ["/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both"];
