@@ -13,6 +13,7 @@ import numpy as np
 from . import manifest, rows
 from .choices import Precision
 from .command import say
+from .encoder import Architecture
 from .errors import PackageError
 from .reference import ReferenceEncoder, Vectors, cosine, select_sparse
 from .rows import Found
@@ -46,22 +47,6 @@ LIMITS = {
     # The same with three bits fewer: e5-small's are within 0.99996 and 0.0092 on 159 texts.
     Precision.BF16: Limits(0.999, 0.02),
 }
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What made-up texts must keep to."""
-
-    vocab_size: int
-    pad: int
-    tokens_max: int
-    pooling: str
-
-
-def shape_of(content: dict[str, Any]) -> Shape:
-    """Of a package, by its manifest."""
-    names = ("vocab_size", "pad_token_id", "max_input_tokens", "pooling")
-    return Shape(*(content[name] for name in names))
 
 
 def demand(holds: bool, failure: str) -> None:
@@ -119,17 +104,18 @@ def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> N
     demand(distance <= limits.token_weight_max, "sparse weights of the canary")
 
 
-def check_neighbours(runtime: Runtime, shape: Shape, seed: int = 0) -> None:
+def check_neighbours(runtime: Runtime, network: Architecture, seed: int = 0) -> None:
     """No text sees another one: its outputs are those that it has alone, whatever is beside it.
 
     Padding gives zeros.
     """
     choose = random.Random(seed)
-    texts = made_up(shape, choose)
-    alone = [runtime.run_batch(rows.alone(text, shape.pooling))[0] for text in texts]
+    texts = made_up(network, choose)
+    pooling = network.pooling.value
+    alone = [runtime.run_batch(rows.alone(text, pooling))[0] for text in texts]
     least, largest = 1.0, 0.0
     for _ in range(ROUNDS):
-        batch = crowded(texts, shape, choose)
+        batch = crowded(texts, network, choose)
         dense, weights = runtime.run_rows(batch.inputs)
         demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
         for at in batch.places:
@@ -148,10 +134,10 @@ def check_neighbours(runtime: Runtime, shape: Shape, seed: int = 0) -> None:
     demand(largest <= NEIGHBOURS_WEIGHT_MAX, "a text's weights depend on what is beside it")
 
 
-def made_up(shape: Shape, choose: random.Random) -> list[list[int]]:
+def made_up(network: Architecture, choose: random.Random) -> list[list[int]]:
     """Token ids of texts from one token to the longest; with few words, so that many repeat."""
-    longest = min(shape.tokens_max, LONGEST)
-    ids = [i for i in range(shape.vocab_size) if i != shape.pad]
+    longest = min(network.max_input_tokens, LONGEST)
+    ids = [i for i in range(network.sizes.vocab_rows) if i != network.pad_token_id]
     words = choose.sample(ids, min(len(ids), longest))
     counts = [1, 2, longest - 1, longest]
     while len(counts) < MADE_UP_TEXTS:
@@ -160,7 +146,7 @@ def made_up(shape: Shape, choose: random.Random) -> list[list[int]]:
     return [choose.choices(words, k=count) for count in counts]
 
 
-def crowded(texts: list[list[int]], shape: Shape, choose: random.Random) -> rows.Batch:
+def crowded(texts: list[list[int]], network: Architecture, choose: random.Random) -> rows.Batch:
     """All texts, in rows that hold the longest and others; the last row is padding."""
     order = list(range(len(texts)))
     choose.shuffle(order)
@@ -170,7 +156,8 @@ def crowded(texts: list[list[int]], shape: Shape, choose: random.Random) -> rows
         if sum(rows.room(len(texts[t])) for t in [*filled[-1], text]) > length:
             filled.append([])
         filled[-1].append(text)
-    return rows.batch(texts, [*filled, []], length, shape.pad, shape.pooling)
+    pad, pooling = network.pad_token_id, network.pooling.value
+    return rows.batch(texts, [*filled, []], length, pad, pooling)
 
 
 def run_all(folder: Path, plan: manifest.Plan, precision: Precision) -> None:
@@ -183,7 +170,7 @@ def run_all(folder: Path, plan: manifest.Plan, precision: Precision) -> None:
     runtime = Runtime(folder / "model.onnx", "f32")
     found = runtime.run(sequences, content["pad_token_id"], content["pooling"])
     check_reference(found, expected, limits)
-    check_neighbours(runtime, shape_of(content))
+    check_neighbours(runtime, plan.encoder.architecture)
     check_canary(runtime, content, limits)
     if precision is Precision.FP32:
         check_word_table(runtime)

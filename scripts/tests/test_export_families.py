@@ -9,7 +9,7 @@ import pytest
 from export_graphs import assert_same_graph, written
 
 from default_package import rows
-from default_package.checks import LIMITS, Shape, check_neighbours
+from default_package.checks import LIMITS, check_neighbours
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.reference import ReferenceEncoder, cosine
@@ -86,9 +86,7 @@ def test_the_golden_numbers_are_those_of_the_reference_implementation(
 
 def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
-    architecture = encoder.architecture
-    longest, pooling = architecture.max_input_tokens, architecture.pooling.value
-    check_neighbours(runtime, Shape(encoder.sizes.vocab_rows, 1, longest, pooling))
+    check_neighbours(runtime, encoder.architecture)
 
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])

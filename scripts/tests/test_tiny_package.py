@@ -8,8 +8,9 @@ import onnx
 import pytest
 import tokenizers
 
-from default_package import graph, manifest, sparse_head
-from default_package.checks import check_neighbours, shape_of
+from default_package import graph, sparse_head
+from default_package.checks import check_neighbours
+from default_package.choices import Pooling
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
@@ -17,7 +18,7 @@ from default_package.segments import SAME_TEXT
 from fixtures import TINY, tiny_package
 
 COMMITTED = TINY
-SHAPE = shape_of(manifest.read(COMMITTED))
+NETWORK = tiny_package.tiny_encoder().architecture
 TOKENIZER = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
 
 
@@ -78,8 +79,8 @@ def test_no_text_sees_another_one(tmp_path: Path) -> None:
     graph.write(tiny_package.tiny_encoder(lexical_head()), path)
     runtime = Runtime(path, "f32")
     for seed in range(10):
-        for pooling in ("mean", "cls"):
-            check_neighbours(runtime, replace(SHAPE, pooling=pooling), seed)
+        for pooling in (Pooling.MEAN, Pooling.CLS):
+            check_neighbours(runtime, replace(NETWORK, pooling=pooling), seed)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +98,4 @@ def test_a_graph_that_mixes_texts_is_noticed(tmp_path: Path, node: str, what: st
     wrong.graph.node.insert(2, onnx.helper.make_node("Equal", own, ["everything"]))
     onnx.save(wrong, path)
     with pytest.raises(PackageError, match=f"a text's {what}.* what is beside it"):
-        check_neighbours(Runtime(path, "f32"), SHAPE)
+        check_neighbours(Runtime(path, "f32"), NETWORK)
