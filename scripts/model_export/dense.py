@@ -10,6 +10,7 @@ from default_package.errors import PackageError
 from default_package.json_file import JsonFile
 
 from . import stored
+from .stored import Stored
 
 ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": False,
@@ -19,8 +20,8 @@ ACTIVATIONS = {
 ONE = "sentence_embedding"
 
 
-def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, np.ndarray]]:
-    """What is behind pooled hidden states of `width` numbers, and f32 tensors by our names.
+def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
+    """What is behind pooled hidden states of `width` numbers, and tensors by our names.
 
     Nothing is between modules without an activation: they become one product.
     """
@@ -42,9 +43,9 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, np.ndar
     shapes, tensors = [], {}
     for number, (weight, bias, tanh) in enumerate(found):
         shapes.append(Dense(len(weight), biased := bool(bias.any()), tanh))
-        tensors[f"dense{number}.w"] = weight.astype(np.float32)
-        if biased:
-            tensors[f"dense{number}.b"] = bias.astype(np.float32)
+        parts = {"w": weight, "b": bias} if biased else {"w": weight}
+        for name, value in parts.items():
+            tensors[f"dense{number}.{name}"] = Stored(value.shape, "F32", value.__getitem__)
     return tuple(shapes), tensors
 
 

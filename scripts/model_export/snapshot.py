@@ -38,15 +38,13 @@ COLBERT_FILE = "colbert_linear.pt"
 class Snapshot:
     """Implements TensorSource over the files of a snapshot."""
 
-    tensors: dict[str, Stored]
-    words: Stored
-    dense: dict[str, np.ndarray]
+    tensors: Mapping[str, Stored]
 
     def tensor(self, name: str) -> np.ndarray:
-        return self.dense[name] if name in self.dense else self.tensors[name].read()
+        return self.tensors[name].read()
 
     def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
-        return self.words.read(rows)
+        return self.tensors[WORD_TABLE].read(rows)
 
 
 def open_encoder(
@@ -68,8 +66,7 @@ def open_encoder(
         weights = {name: one for file in files for name, one in stored.read(folder / file).items()}
     prefix = _prefix(folder, weights, published_name(family, WORD_TABLE)[0])
     _check_depth(weights, prefix, architecture)
-    own = tensor_shapes(architecture)
-    shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | own
+    shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | tensor_shapes(architecture)
 
     def take(name: str) -> Stored:
         published, sharers = published_name(family, name)
@@ -78,11 +75,11 @@ def open_encoder(
         start = sum(rows[: sharers.index(name)])
         return found if len(rows) == 1 else found.rows(start, shapes[name])
 
-    tensors = {name: take(name) for name in own}
+    tensors = {name: take(name) for name in shapes}
     modules, behind = dense.read(folder, sizes.hidden)
     architecture = replace(architecture, dense=modules)
     head = _head(folder, weights, architecture) if with_head else None
-    return Encoder(architecture, Snapshot(tensors, take(WORD_TABLE), behind), head)
+    return Encoder(architecture, Snapshot(tensors | behind), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
