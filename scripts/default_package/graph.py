@@ -22,7 +22,6 @@ from .encoder import Encoder
 from .graph_builder import GraphBuilder, WeightStore
 from .layers import Layers
 from .segments import token_weights
-from .weights import Config
 
 OPSET = 20
 """The first with `Gelu` as one operator; `LayerNormalization` is one since 17."""
@@ -38,14 +37,14 @@ DENSE_NORM_FLOOR = 1e-12
 
 
 def write(
-    encoder: Encoder, path: Path, make: Callable[[Config, WeightStore], GraphBuilder] = GraphBuilder
+    encoder: Encoder, path: Path, make: Callable[[WeightStore], GraphBuilder] = GraphBuilder
 ) -> None:
     """The whole graph at `path` as the builder of `make` writes it, its large tensors beside it.
 
     One of them is in memory at a time, besides what goes into `path` itself.
     """
     with closing(WeightStore(path)) as store:
-        builder = make(encoder.sizes, store)
+        builder = make(store)
         layers = Layers(builder, encoder)
         hidden = layers.write(_embeddings(builder, encoder, layers))
         _pool(builder, hidden, encoder)

@@ -8,7 +8,6 @@ import onnx
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .errors import PackageError
-from .weights import Config
 
 ENDING = ".data"
 """What the name of the second file has more than the graph's."""
@@ -67,8 +66,7 @@ class GraphBuilder:
     Numbers go to the store.
     """
 
-    def __init__(self, config: Config, store: WeightStore) -> None:
-        self.config = config
+    def __init__(self, store: WeightStore) -> None:
         self._store = store
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -119,16 +117,10 @@ class GraphBuilder:
         return self.linear(source, f"{prefix}.{key}", *parts[key])
 
     def layer_norm(
-        self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None
+        self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None, epsilon: float
     ) -> str:
-        """Over the last axis, with the file's epsilon."""
+        """Over the last axis."""
         inputs = [source, self.floats(f"{name}.weight", weight)]
         if bias is not None:
             inputs.append(self.floats(f"{name}.bias", bias))
-        return self.op(
-            "LayerNormalization",
-            inputs,
-            name,
-            axis=-1,
-            epsilon=self.config.layer_norm_epsilon,
-        )
+        return self.op("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)

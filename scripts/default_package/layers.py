@@ -17,14 +17,15 @@ class Layers:
     def __init__(self, builder: GraphBuilder, encoder: Encoder) -> None:
         self._builder, self._tensor = builder, encoder.source.tensor
         self._architecture, self._family = encoder.architecture, encoder.architecture.family
+        self._sizes = encoder.sizes
         self._turns: dict[Rotary, tuple[str, str]] = {}
         """Cosines and sines, for those whose tables are written."""
         self._shapes = tensor_shapes(encoder.architecture)
         if self._family.rms:
             builder.floats("rms.power", 2.0)
-            builder.floats("rms.epsilon", builder.config.layer_norm_epsilon)
+            builder.floats("rms.epsilon", self._sizes.layer_norm_epsilon)
             builder.ints("rms.axis", -1)
-        every = range(builder.config.layers)
+        every = range(self._sizes.layers)
         windows = dict.fromkeys(self._architecture.attention(layer).window for layer in every)
         self._penalties = attention_penalties(builder, windows, causal=self._family.causal)
         if self._family.has("emb.rel"):
@@ -33,14 +34,14 @@ class Layers:
 
     def write(self, hidden: str) -> str:
         """The hidden states behind the last layer, of those in front of the first."""
-        builder, config = self._builder, self._builder.config
-        builder.ints("heads.split", 0, 0, config.heads, config.head_size)
-        builder.ints("heads.join", 0, 0, config.heads * config.head_size)
-        if config.key_heads:
-            builder.ints("heads.split.shared", 0, 0, config.key_heads, config.head_size)
-            shared = np.arange(config.heads) * config.key_heads // config.heads
+        builder, sizes = self._builder, self._sizes
+        builder.ints("heads.split", 0, 0, sizes.heads, sizes.head_size)
+        builder.ints("heads.join", 0, 0, sizes.heads * sizes.head_size)
+        if sizes.key_heads:
+            builder.ints("heads.split.shared", 0, 0, sizes.key_heads, sizes.head_size)
+            shared = np.arange(sizes.heads) * sizes.key_heads // sizes.heads
             builder.ints("heads.shared", *shared)
-        for layer in range(config.layers):
+        for layer in range(sizes.layers):
             hidden = self._branch(layer, "attention", "a", hidden)
             hidden = self._branch(layer, "ffn", "o", hidden)
         return self.norm(hidden, "final.norm", "fin.ln")
@@ -53,9 +54,10 @@ class Layers:
         if self._family.norm_adds_one:
             weight = weight + 1
         if key.endswith(".qln"):
-            weight = weight * np.float32(self._builder.config.head_size**-0.5)
+            weight = weight * np.float32(self._sizes.head_size**-0.5)
         if not self._family.rms:
-            return self._builder.layer_norm(source, name, weight, bias)
+            epsilon = self._sizes.layer_norm_epsilon
+            return self._builder.layer_norm(source, name, weight, bias, epsilon)
         return self._rms_norm(source, name, weight)
 
     def _rms_norm(self, source: str, name: str, weight: np.ndarray) -> str:
@@ -108,7 +110,7 @@ class Layers:
         """
         builder, prefix = self._builder, f"layer{layer}"
         parts = {key: self._numbers(f"l{layer}.{key}") for key in "qkv"}
-        config, scale = builder.config, np.float32(builder.config.head_size**-0.5)
+        scale = np.float32(self._sizes.head_size**-0.5)
         if not self._family.has("qln"):
             weight, bias = parts["q"]
             parts["q"] = weight * scale, None if bias is None else bias * scale
@@ -118,7 +120,7 @@ class Layers:
         for key, order in orders.items():
             name = f"{prefix}.{key}"
             flat = builder.projection(hidden, prefix, key, parts)
-            is_shared = key != "q" and config.key_heads is not None
+            is_shared = key != "q" and self._sizes.key_heads is not None
             shape = "heads.split.shared" if is_shared else "heads.split"
             split = builder.op("Reshape", [flat, shape], f"{name}.split")
             split = self.norm(split, f"{name}.norm", f"l{layer}.{key}ln")
@@ -156,7 +158,7 @@ class Layers:
 
         They are looked up, not computed: an engine in 16 bits would round the angles.
         """
-        builder, width = self._builder, self._builder.config.head_size
+        builder, width = self._builder, self._sizes.head_size
         if not self._turns:
             for name, value in (("start", 0), ("half", width // 2), ("end", width), ("axis", -1)):
                 builder.ints(f"turn.{name}", value)

@@ -13,7 +13,6 @@ from onnx import TensorProto
 
 from default_package.choices import Precision
 from default_package.graph_builder import GraphBuilder, Linear, WeightStore
-from default_package.weights import Config
 
 
 class HalfBuilder(GraphBuilder):
@@ -27,8 +26,8 @@ class HalfBuilder(GraphBuilder):
     half: type[np.generic] = np.float16
     half_code = TensorProto.FLOAT16
 
-    def __init__(self, config: Config, store: WeightStore) -> None:
-        super().__init__(config, store)
+    def __init__(self, store: WeightStore) -> None:
+        super().__init__(store)
         self._pending: dict[str, np.ndarray] = {}
         """f32 constants whose first reader will tell their type."""
         self._floats: dict[str, bool] = {}

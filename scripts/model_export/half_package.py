@@ -21,7 +21,6 @@ from default_package.choices import Precision
 from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder, WeightStore
 from default_package.runtime import Runtime
-from default_package.weights import Config
 
 from . import largest
 from .half import BUILDERS
@@ -61,13 +60,12 @@ def write(source: Path, target: Path, precision: Precision) -> None:
 
 
 def replay(
-    model: onnx.ModelProto, target: Path, make: Callable[[Config, WeightStore], GraphBuilder]
+    model: onnx.ModelProto, target: Path, make: Callable[[WeightStore], GraphBuilder]
 ) -> None:
     """Writes the nodes of `model` anew, as the builder of `make` does."""
-    # Replaying needs no sizes: they are in the nodes; `finish` asks for the width.
     width = model.graph.output[0].type.tensor_type.shape.dim[2].dim_value
     with closing(WeightStore(target)) as store:
-        builder = make(Config(width, 0, 0, 0, 0, 0, 0, 0.0), store)
+        builder = make(store)
         _replay(model, builder)
     parts.save(parts.finish(builder, width), target)
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from default_package.errors import PackageError
 from default_package.graph_builder import WeightStore
-from default_package.weights import Config
 from model_export import half_package
 from model_export.half import HalfBuilder
 
@@ -70,7 +69,7 @@ def calibrate(source: Path, sequences: list[list[int]]) -> dict[str, Calibrated]
 def write(source: Path, target: Path, inputs: dict[str, Calibrated]) -> None:
     """`source`, an f32 graph of these scripts, as `target`."""
     model = half_package.load(source)
-    half_package.replay(model, target, lambda *given: EightBuilder(*given, inputs))
+    half_package.replay(model, target, lambda store: EightBuilder(store, inputs))
 
 
 def scale_of(largest: float) -> np.float16:
@@ -84,10 +83,8 @@ class EightBuilder(HalfBuilder):
     `inputs` has each tensor that they read.
     """
 
-    def __init__(
-        self, config: Config, store: WeightStore, inputs: Mapping[str, Calibrated]
-    ) -> None:
-        super().__init__(config, store)
+    def __init__(self, store: WeightStore, inputs: Mapping[str, Calibrated]) -> None:
+        super().__init__(store)
         self._inputs = inputs
         self._rounded: set[str] = set()
 

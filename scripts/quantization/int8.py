@@ -17,7 +17,6 @@ from onnx import numpy_helper
 
 from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder, WeightStore
-from default_package.weights import Config
 from model_export import half_package
 
 from . import calibration
@@ -123,8 +122,7 @@ class _Builder(GraphBuilder):
     """Collects all nodes, those that round among them."""
 
     def __init__(self, store: WeightStore, ranges: dict[str, Range]) -> None:
-        # No size is asked for: nodes have theirs.
-        super().__init__(Config(0, 0, 0, 0, 0, 0, 0, 0.0), store)
+        super().__init__(store)
         self._ranges = ranges
         self._done: set[str] = set()
 
