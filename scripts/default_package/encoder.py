@@ -153,7 +153,7 @@ class TensorSource(Protocol):
     def tensor(self, name: str) -> np.ndarray:
         """f32, of the shape in `tensor_shapes`."""
 
-    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+    def word_rows(self, rows: slice) -> np.ndarray:
         """Word embeddings of these ids, f32 `[rows, hidden]`."""
 
 

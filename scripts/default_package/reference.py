@@ -61,7 +61,8 @@ class ReferenceEncoder:
     def run(self, token_ids: list[int]) -> Vectors:
         """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
         first = self._architecture.first_position
-        words = self._source.word_rows(np.asarray(token_ids)).astype(np.float64)
+        found = [self._source.word_rows(slice(word, word + 1)) for word in token_ids]
+        words = np.concatenate(found).astype(np.float64)
         if "emb.pos" in self._names:
             words = words + self._tensor("emb.pos")[first : first + len(token_ids)]
         if "emb.type" in self._names:

@@ -73,7 +73,7 @@ class Model:
         """One of those but the word embeddings."""
         return self.tensors[name]
 
-    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+    def word_rows(self, rows: slice) -> np.ndarray:
         """Word embeddings of these ids, f32 `[rows, hidden]`."""
         return dequantize_q4_0(self.word_blocks[rows])
 

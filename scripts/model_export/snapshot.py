@@ -43,7 +43,7 @@ class Snapshot:
     def tensor(self, name: str) -> np.ndarray:
         return self.tensors[name].read()
 
-    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+    def word_rows(self, rows: slice) -> np.ndarray:
         return self.tensors[WORD_TABLE].read(rows)
 
 

@@ -30,10 +30,8 @@ class Stored:
     part: Callable[[Rows], np.ndarray]
     """Reads rows as they are stored."""
 
-    def read(self, rows: np.ndarray | Rows = ...) -> np.ndarray:
+    def read(self, rows: Rows = ...) -> np.ndarray:
         """These rows as f32; all of them by default."""
-        if isinstance(rows, np.ndarray):
-            return np.concatenate([self.read(slice(row, row + 1)) for row in rows.tolist()])
         return np.asarray(self.part(rows), np.float32, order="C")
 
     def rows(self, start: int, shape: tuple[int, ...]) -> Stored:

@@ -85,7 +85,7 @@ class Changed:
     def tensor(self, name: str) -> np.ndarray:
         return self.change(name, self.source.tensor(name))
 
-    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+    def word_rows(self, rows: slice) -> np.ndarray:
         return self.source.word_rows(rows)
 
 

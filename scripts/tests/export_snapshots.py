@@ -95,7 +95,7 @@ class Exact:
     def tensor(self, name: str) -> np.ndarray:
         return rounded(self.source.tensor(name))
 
-    def word_rows(self, rows: np.ndarray | slice) -> np.ndarray:
+    def word_rows(self, rows: slice) -> np.ndarray:
         return rounded(self.source.word_rows(rows))
 
 

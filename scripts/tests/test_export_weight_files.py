@@ -34,9 +34,7 @@ def test_files_are_read_in_every_float_format(tmp_path: Path, name: str, kind: s
         whole = found[name].read()
         assert (whole.dtype, whole.shape, found[name].shape) == (np.float32, *[value.shape] * 2)
         np.testing.assert_array_equal(whole, value)
-    stored, rows = found["a.weight"], np.asarray([2, 0])
-    np.testing.assert_array_equal(stored.read(rows), VALUES["a.weight"][rows])
-    np.testing.assert_array_equal(stored.read(slice(1, 3)), VALUES["a.weight"][1:])
+    np.testing.assert_array_equal(found["a.weight"].read(slice(1, 3)), VALUES["a.weight"][1:])
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.bin"])
