@@ -13,6 +13,7 @@ from default_package.command import say
 from default_package.description import Description
 from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
+from default_package.vocabulary import Vocabulary
 from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
@@ -135,7 +136,8 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     values |= {"pooling": said.pooling.value, "matryoshka_dimensions": dimensions}
     for field, source in about.sources.items():
         say(f"  {field}: {values[field] or 'none'} ({source})")
-    return plan_of(encoder, folder / snapshot.TOKENIZER_FILE, about, options)
+    words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
+    return plan_of(encoder, words, about, options)
 
 
 def _pooling(options: argparse.Namespace) -> Pooling | None:
@@ -180,14 +182,13 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
         prompts=prompts,
         default_prompt="query" if "query" in prompts else None,
     )
-    return plan_of(encoder, options.tokenizer, about, options)
+    return plan_of(encoder, words, about, options)
 
 
 def plan_of(
-    encoder: Encoder, tokenizer: Path, about: Description, options: argparse.Namespace
+    encoder: Encoder, words: Vocabulary, about: Description, options: argparse.Namespace
 ) -> manifest.Plan:
     """Encoder and tokenizer, fitted to each other."""
-    words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
     encoder = snapshot.cut_to_vocabulary(encoder, words.size)
     normalization = options.normalization if words.has_charsmap else None
     return manifest.Plan(encoder, words, about, normalization)
