@@ -85,6 +85,7 @@ def test_a_wrong_answer_is_told_with_its_moment_its_time_and_the_load() -> None:
         "wrong at 73.2 s, took 1.250 s, load 3.10, 5 threads: ask: 503 no_worker",
         "wrong at 80.0 s, took 0.500 s, load 3.10, 5 threads: ask: 503 no_worker",
     ]
+    assert Tally().load().endswith(" threads"), "it is that of this machine where nobody says"
 
 
 def test_what_an_answer_tells_is_its_code_or_its_beginning() -> None:

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 import proxies
-from load import BODY, Load, evenly, p99
 from proxies import Proxy
 from server import wait_for
 from three import HOSTS, RUN_MS, Fleet
+from traffic import BODY, Load, evenly, p99
 
 CLIENTS = 12
 RATE = 40
