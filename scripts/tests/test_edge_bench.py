@@ -74,7 +74,9 @@ def test_what_comes_without_a_question_is_told() -> None:
         async with serving(handler) as url:
             connection = Connection(url)
             await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
-            await asyncio.sleep(1)
+            async with asyncio.timeout(30):
+                while not connection._wire.got:
+                    await asyncio.sleep(0.01)
             await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
 
     with pytest.raises(Broken, match="nobody had asked"):

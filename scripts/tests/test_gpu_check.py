@@ -18,6 +18,7 @@ from gpu_check import standins, tables
 from gpu_check.checks import Checks
 from gpu_check.machine import Samples
 from gpu_check.report import Report
+from server import wait_for
 
 FIRST = ["machine", "libraries", "plan"]
 OF_PACKAGE = ["served", "graphs", "start", "shapes", "layers", "workers", "baseline"]
@@ -149,12 +150,13 @@ def test_a_killed_check_leaves_what_it_has_found(tmp_path: Path) -> None:
 def test_clocks_and_power_are_read_while_something_runs(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = "while :; do echo '1980, 640.5, 55, 98, 2000'; echo '210, [N/A], 40, 0, 500'; sleep 0.1"
-    program(tmp_path / "smi/nvidia-smi", f"{read}; done")
+    read = "echo '1980, 640.5, 55, 98, 2000'; echo '210, [N/A], 40, 0, 500'"
+    said = tmp_path / "said"
+    program(tmp_path / "smi/nvidia-smi", f"{read}; touch {said}; exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
     checks = make()
     with Samples() as samples:
-        time.sleep(3)
+        wait_for("numbers", said.exists)
         samples.tell(checks.report)
     report = (tmp_path / "report.md").read_text()
     assert "| SM clock MHz | 210 |" in report
