@@ -12,9 +12,9 @@ from typing import Any
 
 from debian_texts import packages
 from default_package.command import say
-from load import latency
+from load import aside, latency
 from load.connection import request
-from load.open_loop import Asked, Load, answers_of
+from load.open_loop import Load, answers_of
 from load.wrk import Found, Wrk, together
 
 from . import single, texts
@@ -122,9 +122,9 @@ class Driver:
         """Independent clients who together send a part of the capacity."""
         say(f"{server}: open loop at {part:.0%} of {capacity:.0f} texts/s, {self.seconds:g} s")
         due = latency.poisson(capacity * part, self.seconds, SEED)
-        answers, cores = _driven(self.load(target, due))
-        row = open_row(answers, server, f"open {part:.0%}", self.seconds)
-        row.more |= {"part": part, "load_program_cores": cores}
+        driven = aside.run(answers_of, self.load(target, due))
+        row = open_row(driven.found, server, f"open {part:.0%}", self.seconds)
+        row.more |= {"part": part, "load_program_cores": driven.cores}
         return row
 
     def overload(self, server: str, target: Target, capacity: float) -> Row:
@@ -135,9 +135,9 @@ class Driver:
         least, most = OVERLOAD_DEADLINE_MS
         deadline = round(min(max(self.seconds * 100, least), most))
         load = self.load(target, due, deadline_ms=deadline, tail_s=tail, retry=True)
-        answers, cores = _driven(load)
-        row = overload_row(answers, server, self.seconds, deadline / 1e3)
-        row.more |= {"part": OVERLOAD, "deadline_ms": deadline, "load_program_cores": cores}
+        driven = aside.run(answers_of, load)
+        row = overload_row(driven.found, server, self.seconds, deadline / 1e3)
+        row.more |= {"part": OVERLOAD, "deadline_ms": deadline, "load_program_cores": driven.cores}
         return row
 
     def mixed(self, server: str, target: Target) -> list[Row]:
@@ -162,10 +162,3 @@ def prepared(typed: argparse.Namespace) -> Iterator[Driver]:
     wrk, every = Wrk.found(cache), texts.load(typed.texts, cache)
     with tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder:
         yield Driver(wrk, every, Path(folder), typed.seconds)
-
-
-def _driven(load: Load) -> tuple[list[Asked], float]:
-    """The answers, and how many cores this program itself took."""
-    start, used = time.monotonic(), time.process_time()
-    answers = asyncio.run(answers_of(load))
-    return answers, (time.process_time() - used) / (time.monotonic() - start)
