@@ -62,6 +62,7 @@ fn more_bodies(path: &str) -> Vec<Value> {
             json!({"input": LONG_TEXT, "chunking": {"by": "tokens", "size": 4, "late": true}}),
         ],
         "/embed_sparse" => vec![json!({"inputs": LONG_TEXT})],
+        "/v1/rerank" => vec![json!({"query": "a", "documents": ["b"], "top_k": 1})],
         _ => Vec::new(),
     }
 }
