@@ -78,12 +78,8 @@ fn an_over_long_item_is_refused_when_truncation_is_off() {
     {
         let server = Server::set(|set| set.http.truncate = default);
         let body = json!({"input": ["short", LONG_TEXT], "truncate": truncate});
-        server
-            .post(DENSE, &body)
-            .refused("context_length_exceeded", "input")
-            .says("item 1")
-            .says(&LONG_TOKENS.to_string())
-            .says(&MAX_TOKENS.to_string());
+        let said = server.post(DENSE, &body).refused("context_length_exceeded", "input");
+        said.says("item 1").says(&LONG_TOKENS.to_string()).says(&MAX_TOKENS.to_string());
     }
 }
 
@@ -114,10 +110,8 @@ fn as_many_items_as_configured_are_taken_and_no_more() {
     for item in [json!("a"), json!([5])] {
         let three = json!({"input": [item, item, item]});
         assert_eq!(server.post(DENSE, &three).ok()["data"].as_array().map(Vec::len), Some(3));
-        server
-            .post(DENSE, &json!({"input": [item, item, item, item]}))
-            .refused("too_many_items", "input")
-            .says("3");
+        let four = json!({"input": [item, item, item, item]});
+        server.post(DENSE, &four).refused("too_many_items", "input").says("3");
     }
     // A flat list of ids is one item.
     server.post(DENSE, &json!({"input": [5, 6, 7, 8, 9]})).ok();

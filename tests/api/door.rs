@@ -69,10 +69,8 @@ fn a_text_above_the_limit_is_refused_while_its_body_still_comes() {
 fn a_list_of_token_ids_that_takes_more_memory_than_a_text_may_is_refused() {
     let server = Server::ready();
     let ids = vec![5; TOO_LARGE / 4 + 1];
-    server
-        .post(DENSE, &json!({ "input": [[5], ids] }))
-        .refused("item_too_large", "input")
-        .says("item 1");
+    let answer = server.post(DENSE, &json!({ "input": [[5], ids] }));
+    answer.refused("item_too_large", "input").says("item 1");
 }
 
 #[test]
@@ -83,10 +81,8 @@ fn nobody_may_wait_longer_than_the_operator_allows() {
     });
     server.hold();
     let headers = [("x-request-timeout-ms", "3600000")];
-    server
-        .post_with(DENSE, &headers, r#"{"input":"text"}"#)
-        .refused("deadline_exceeded", "")
-        .says("300");
+    let answer = server.post_with(DENSE, &headers, r#"{"input":"text"}"#);
+    answer.refused("deadline_exceeded", "").says("300");
     server.release();
 }
 
@@ -187,10 +183,8 @@ fn an_answer_that_can_never_fit_is_413_and_says_what_to_do() {
     for more in
         [json!({}), json!({"sparse_format": "tokens"}), json!({"encoding_format": "base64"})]
     {
-        answer_of(&server, 2000, &more)
-            .refused("request_too_large", "")
-            .says("700000 bytes")
-            .says("fewer or shorter texts");
+        let said = answer_of(&server, 2000, &more).refused("request_too_large", "");
+        said.says("700000 bytes").says("fewer or shorter texts");
     }
     let body = json!({ "input": "a".repeat(750_000) });
     server.post(DENSE, &body).refused("request_too_large", "");

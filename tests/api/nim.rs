@@ -21,10 +21,8 @@ fn truncate_is_also_one_of_nims_words() {
         let cut = server.post(route, &plain).ok();
         plain["truncate"] = true.into();
         assert_eq!(cut, server.post(route, &plain).ok());
-        server
-            .post(route, &body(LONG_TEXT, "NONE"))
-            .refused("context_length_exceeded", "input")
-            .says("\"END\"");
+        let whole = server.post(route, &body(LONG_TEXT, "NONE"));
+        whole.refused("context_length_exceeded", "input").says("\"END\"");
         server.post(route, &body("short", "NONE")).ok();
     }
 }
@@ -78,10 +76,8 @@ fn turned_off_its_words_are_refused_and_its_routes_unknown() {
         server.get(path).refused("not_found", "");
     }
     for word in ["NONE", "END"] {
-        server
-            .post(DENSE, &body("text", word))
-            .refused("invalid_value", "truncate")
-            .says("--dialects");
+        let answer = server.post(DENSE, &body("text", word));
+        answer.refused("invalid_value", "truncate").says("--dialects");
     }
     let named = json!({"input": "text", "model": format!("{MODEL}-query")});
     server.post(DENSE, &named).refused("model_not_found", "model");

@@ -111,21 +111,15 @@ fn voyages_words_are_answered_in_voyages_shape() {
     let server = Server::ready();
     let all = server.post(RERANK, &ask(json!({"return_documents": true}))).ok();
     let voyage = json!({"top_k": 2, "truncation": true, "return_documents": true});
-    let answer = server.post(RERANK, &ask(voyage)).ok();
-    assert_eq!(answer["data"].as_array().map(Vec::len), Some(2));
-    for (found, usual) in answer["data"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .zip(all["results"].as_array().into_iter().flatten())
-    {
-        assert_eq!(found["document"], usual["document"]["text"]);
-        assert_eq!(
-            (&found["index"], &found["relevance_score"]),
-            (&usual["index"], &usual["relevance_score"])
-        );
-    }
+    let mut answer = server.post(RERANK, &ask(voyage)).ok();
     assert!(answer.get("results").is_none());
+    let found = answer["data"].as_array_mut().expect("a list");
+    assert_eq!(found.len(), 2);
+    for (found, usual) in found.iter_mut().zip(all["results"].as_array().expect("a list")) {
+        // A bare text, else the same.
+        found["document"] = json!({"text": found["document"]});
+        assert_eq!(found, usual);
+    }
     // Its client always sends `truncation`, and `top_k` as null.
     let bare = server.post(RERANK, &ask(json!({"top_k": null, "truncation": true}))).ok();
     assert_eq!(bare["data"].as_array().map(Vec::len), Some(DOCUMENTS.len()));
@@ -188,7 +182,7 @@ const REFUSED: &str = r#"
 {"query":"a","documents":["a"],"model":"gpt"} | model_not_found model | org/stub-model
 {"query":"a","documents":["a"],"top_n":0} | invalid_value top_n | above zero
 {"query":"a","documents":["a"],"top_k":1,"top_n":2} | invalid_value top_k | differ
-{"query":"a","documents":["a"],"truncation":true,"truncate":false} | invalid_value truncation | differ
+{"query":"a","documents":["a"],"truncation":true,"truncate":false} | invalid_value truncation | diff
 {"query":"a","documents":["a"],"score":"best"} | invalid_value score | "hybrid"
 {"query":"a","documents":["a"],"truncate":1} | invalid_value truncate | true or false
 {"query":"a","documents":["a"],"return_documents":1} | invalid_value return_documents | true or

@@ -113,9 +113,7 @@ fn a_model_without_sparse_head_says_which_route_to_use() {
     let server = Server::set(|set| set.has_sparse = false);
     server.post(DENSE, &json!({"input": "text"})).ok();
     for path in [SPARSE, BOTH] {
-        server
-            .post(path, &json!({"input": "text"}))
-            .refused("sparse_not_available", "")
-            .says(DENSE);
+        let answer = server.post(path, &json!({"input": "text"}));
+        answer.refused("sparse_not_available", "").says(DENSE);
     }
 }

@@ -83,8 +83,6 @@ fn ids_that_stand_for_a_larger_text_than_is_taken_are_refused() {
     // Five bytes of text for four of the id.
     let hello = 15_339;
     let ids = vec![hello; MaxItemBytes::DEFAULT.as_usize() / 5 + 1];
-    server
-        .post(DENSE, &json!({ "input": [[hello], ids] }))
-        .refused("item_too_large", "input")
-        .says("item 1");
+    let answer = server.post(DENSE, &json!({ "input": [[hello], ids] }));
+    answer.refused("item_too_large", "input").says("item 1");
 }

@@ -249,16 +249,6 @@ fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
 }
 
 #[test]
-fn a_whole_output_is_left_as_it_is() {
-    let corpus = Corpus::with_rows(30);
-    corpus.embed("in.jsonl", "out.jsonl", &[]).with_code(0);
-    let before = fs::metadata(corpus.path("out.jsonl")).and_then(|found| found.modified());
-    corpus.embed("in.jsonl", "out.jsonl", &[]).with_code(0);
-    let after = fs::metadata(corpus.path("out.jsonl")).and_then(|found| found.modified());
-    assert_eq!(before.expect("a time"), after.expect("a time"));
-}
-
-#[test]
 fn rows_that_cannot_be_embedded_are_told_with_their_reasons() {
     let corpus = Corpus::new();
     let lines = ["{\"text\": \"one\"}", "{\"text\": 2}", "{\"text\": ", "{\"text\": \"four\"}"];

@@ -93,7 +93,8 @@ impl Answer {
     #[track_caller]
     pub(crate) fn refused(&self, code: &str, param: &str) -> Said {
         let body = self.json();
-        let error = body["error"].as_object().expect("an error object");
+        let error = body["error"].as_object();
+        let error = error.unwrap_or_else(|| panic!("{} is not refused: {body}", self.asked));
         assert_eq!(body.as_object().map(|body| body.len()), Some(1), "{body}");
         let mut keys: Vec<_> = error.keys().map(String::as_str).collect();
         keys.sort_unstable();
