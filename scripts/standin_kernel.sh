@@ -13,7 +13,7 @@ cd "$ROOT"
 
 CLANG=${CLANG:-clang++}
 SOURCES=(cpp/testing/standin_kernel.cu cpp/testing/standin_kernel.h)
-TEXT=cpp/testing/standin_kernel.ptx
+TEXT=scripts/gpu_check/standin_kernel.ptx
 # The oldest GPU that CUDA 13 knows, in the words of its time: later drivers take both.
 GPU=(--cuda-gpu-arch=sm_75 -Xclang -target-feature -Xclang +ptx63)
 

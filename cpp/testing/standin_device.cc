@@ -23,7 +23,7 @@ asm(R"(
     .global duovec_standin_kernel
     .hidden duovec_standin_kernel
 duovec_standin_kernel:
-    .incbin "cpp/testing/standin_kernel.ptx"
+    .incbin "scripts/gpu_check/standin_kernel.ptx"
     .byte 0
     .previous
 )");

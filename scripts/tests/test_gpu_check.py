@@ -213,11 +213,11 @@ def test_an_engine_that_tells_no_memory_leaves_the_cells_empty() -> None:
     assert tables.stages({"captured_graphs": 7}) == ["", "", ""]
 
 
-KERNEL = SCRIPTS.parent / "cpp/testing/standin_kernel.ptx"
+KERNEL = SCRIPTS / "gpu_check/standin_kernel.ptx"
 
 
 def test_the_kernels_text_is_that_of_its_sources() -> None:
-    sources = [KERNEL.with_suffix(".cu"), KERNEL.with_suffix(".h")]
+    sources = [SCRIPTS.parent / f"cpp/testing/{KERNEL.stem}.{end}" for end in ("cu", "h")]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     hint = "run scripts/standin_kernel.sh"
     assert f"// SHA-256 of the sources: {digest}\n" in KERNEL.read_text(), hint
