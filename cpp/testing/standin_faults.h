@@ -26,7 +26,8 @@ constexpr std::string_view kSwitches[] = {
     "instantiate_fails",  "runtime_0x228",    "deserialize_fails",
     "context_fails",      "context_refused",  "build_fails",
     "unsupported_device", "suboptimal_plan",  "mixes_rows",
-    "mixes_texts",        "longest_is_wrong", "unlike_devices"};
+    "mixes_texts",        "longest_is_wrong", "unlike_devices",
+    "adds_up_anyhow"};
 constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "enqueue_fails",  "enqueue_fails_late",
                                          "launch_fails",   "copy_fails",
@@ -35,7 +36,8 @@ constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "other_us",       "enqueue_us",
                                          "launch_us",      "nan",
                                          "sick_device",    "ignores_after",
-                                         "context_us",     "context_bytes"};
+                                         "context_us",     "context_bytes",
+                                         "garbles_after"};
 
 inline bool is_in(std::span<std::string_view const> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();

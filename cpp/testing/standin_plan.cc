@@ -1,6 +1,7 @@
 #include "testing/standin_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <limits>
 #include <sstream>
@@ -140,8 +141,9 @@ void plant_mistakes(StandinPlan const& plan, KernelArguments& run, std::vector<s
         std::ranges::rotate(ids, ids.begin() + (wrong ? 1 : run.length));
     }
     long const kept = standin::value_of("ignores_after", std::numeric_limits<long>::max());
+    long const right = standin::value_of("garbles_after", std::numeric_limits<long>::max());
     for (std::size_t at = 0; at < ids.size(); ++at) {
-        ids[at] = run.positions[at] < kept ? ids[at] : 0;
+        ids[at] = run.positions[at] < kept ? ids[at] + (run.positions[at] < right ? 0 : 1) : 0;
     }
     run.ids = ids.data();
     if (is_set("mixes_texts")) {
@@ -243,6 +245,10 @@ void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& me
         run_row(run, row);
     }
     std::fill_n(dense.begin(), nan ? run.columns : 0, kNan);
+    if (is_set("adds_up_anyhow")) {
+        static std::atomic<int> runs = 0;
+        dense.front() += static_cast<float>(runs++ % 3) * 1e-6F;
+    }
     for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
         PlanTensor const& tensor = plan.tensors[index];
         std::vector<float> const& values = tensor.dims.size() == 3 ? dense : weights;

@@ -7,8 +7,10 @@ use crate::engine::BatchOutput;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::limits::GraphTokens;
 
-/// The kernels of both ways are the same, in the same order; what differs is a fault.
-const DIFFERENCE_MAX: f32 = 0.0;
+/// The kernels of both ways are the same, in the same order. Kernels whose threads add up in any
+/// order differ from run to run, and a graph by so many times as much at most: of a few runs one is
+/// rarely the furthest off.
+const NOISE_TIMES: f32 = 4.0;
 
 /// The least runs of each bucket in each way, whatever the time.
 const RUNS_MIN: usize = 5;
@@ -22,6 +24,8 @@ pub(super) struct GraphReport {
     pub refused: u64,
     /// Of any dense float or token weight.
     pub(crate) largest_difference: f32,
+    /// The same between plain runs.
+    pub(crate) noise: f32,
     pub(super) equal: bool,
     /// Median time of a captured bucket's run as a part of that without its graph.
     pub(crate) time_ratio: f64,
@@ -31,8 +35,13 @@ impl GraphReport {
     pub(super) fn print(&self) {
         println!(
             "graphs: {} of {} buckets captured ({} sessions refused one), largest difference to \
-             plain runs {}, {:.2} of their time",
-            self.captured, self.buckets, self.refused, self.largest_difference, self.time_ratio
+             plain runs {} (between plain runs {}), {:.2} of their time",
+            self.captured,
+            self.buckets,
+            self.refused,
+            self.largest_difference,
+            self.noise,
+            self.time_ratio
         );
     }
 }
@@ -46,18 +55,22 @@ impl Bench<'_> {
         let buckets = loaded.chosen.shapes.prepared();
         let mut first = warm_session(&*loaded.chosen.engine, buckets)?;
         let mut second = warm_session(&*plain.chosen.engine, buckets)?;
-        let mut worst = 0.0_f32;
+        let (mut worst, mut noise) = (0.0_f32, 0.0_f32);
         let mut ratios = Vec::new();
         for &bucket in buckets {
             let batch = mixed_batch(bucket)?;
             let (mut first_s, mut second_s) = (Vec::new(), Vec::new());
+            let mut plain = None;
             let begin = self.clock.now();
             while first_s.len() < RUNS_MIN || self.clock.now().since(begin) < self.span {
                 let (seconds, output) = self.seconds(|| Ok(first.run(&batch)?))?;
                 first_s.push(seconds);
                 let (seconds, expected) = self.seconds(|| Ok(second.run(&batch)?))?;
                 second_s.push(seconds);
-                worst = worst.max(difference(&batch, &output, &expected));
+                let expected = numbers(&batch, &expected);
+                worst = worst.max(difference(&numbers(&batch, &output), &expected));
+                let before = plain.get_or_insert_with(|| expected.clone());
+                noise = noise.max(difference(before, &expected));
             }
             if bucket.tokens() <= tokens_max {
                 ratios.push(median(first_s) / median(second_s));
@@ -71,7 +84,8 @@ impl Bench<'_> {
             captured,
             refused,
             largest_difference: worst,
-            equal: worst <= DIFFERENCE_MAX,
+            noise,
+            equal: worst.is_finite() && worst <= noise * NOISE_TIMES,
             time_ratio: median(ratios),
         })
     }
@@ -98,16 +112,20 @@ fn mixed_batch(bucket: Bucket) -> anyhow::Result<Batch> {
     Ok(Batch::new(bucket, (0..bucket.rows).map(row).collect())?)
 }
 
-fn difference(batch: &Batch, a: &BatchOutput<'_>, b: &BatchOutput<'_>) -> f32 {
-    let apart = |(a, b): (f32, f32)| {
+/// Dense floats and token weights of all texts.
+fn numbers(batch: &Batch, output: &BatchOutput<'_>) -> Vec<f32> {
+    let texts = batch.items().iter().zip(batch.places());
+    let of_text = |(ids, &place): (&TokenIds, _)| {
+        output.dense_of(place).into_iter().chain(output.weights_of(place, ids.len()))
+    };
+    texts.flat_map(of_text).collect()
+}
+
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    let apart = |(a, b): (&f32, &f32)| {
         let apart = (a - b).abs();
         // NaN differs from everything.
         if apart.is_nan() { f32::INFINITY } else { apart }
     };
-    let rows = batch.items().iter().zip(batch.places()).flat_map(|(ids, &place)| {
-        let dense = a.dense_of(place).into_iter().zip(b.dense_of(place));
-        let [a, b] = [a, b].map(|output| output.weights_of(place, ids.len()));
-        dense.chain(a.into_iter().zip(b))
-    });
-    rows.map(apart).fold(0.0, f32::max)
+    a.iter().zip(b).map(apart).fold(0.0, f32::max)
 }
