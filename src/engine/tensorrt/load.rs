@@ -140,3 +140,20 @@ fn keep_well(
         _ => Ok(devices),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn work_for_each_gpu_is_done_at_the_same_time() {
+        // A barrier lets nobody pass before all have come.
+        let (gpus, all) = ([0, 1, 2], Barrier::new(3));
+        let numbers = side_by_side(&gpus, |gpu| {
+            all.wait();
+            gpu * 10
+        });
+        assert_eq!(numbers, [0, 10, 20]);
+    }
+}
