@@ -17,7 +17,7 @@ from default_package.vocabulary import Vocabulary
 from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
-from . import half_package, kept, largest, random_encoder, sentence, snapshot
+from . import half_package, kept, largest, longest, random_encoder, sentence, snapshot
 from .configuration import Configuration
 from .half import BUILDERS
 
@@ -95,7 +95,7 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
         else:
             checks.run_all(folder, plan, precision)
             content = largest.added(folder, manifest.read(folder), plan.vocabulary)
-            manifest.save(content, folder / manifest.NAME)
+            manifest.save(longest.added(folder, content), folder / manifest.NAME)
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")
     say(f"done in {time.monotonic() - started:.0f} s: {out}")

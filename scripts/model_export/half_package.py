@@ -22,7 +22,7 @@ from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder, WeightStore
 from default_package.runtime import Runtime
 
-from . import largest
+from . import largest, longest
 from .half import BUILDERS
 
 SINGLE_NAME = "model.onnx"
@@ -46,7 +46,7 @@ def add(package: Path, precision: Precision) -> Path:
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
         checks.check_canary(Runtime(twin / name, "f32"), content, checks.LIMITS[precision])
         words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
-        return largest.added(twin, content, words)
+        return longest.added(twin, largest.added(twin, content, words))
 
     manifest.add_graph(
         package, name, lambda twin: write(package / SINGLE_NAME, twin / name, precision), finish

@@ -18,10 +18,11 @@ from default_package import checks, graph_builder, layers, vocabulary
 from default_package.choices import Pooling
 from default_package.errors import PackageError
 from default_package.graph_builder import TENSOR_BYTES_MIN
-from default_package.reference import ReferenceEncoder, cosine
+from default_package.reference import ReferenceEncoder, cosine, select_sparse
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import FAMILIES
+from model_export import longest
 from model_export.export import published_license
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
@@ -68,6 +69,14 @@ def test_a_snapshot_becomes_a_package(
     expected = ReferenceEncoder(written.encoder).run(canary["token_ids"])
     assert cosine(np.asarray(canary["dense"]), expected.dense) > 0.9999999
     assert bool(canary["sparse"]) == with_head
+    long = longest.long_text(canary["token_ids"], manifest["max_input_tokens"])
+    expected, golden = ReferenceEncoder(written.encoder).run(long), canary["longest"]
+    assert golden["tokens"] == len(long) == manifest["max_input_tokens"]
+    assert cosine(np.asarray(golden["dense"]), expected.dense) > 0.9999
+    ids, weights = select_sparse(long, expected.token_weights, set(range(4)))
+    assert [token_id for token_id, _ in golden["sparse"]] == (ids if with_head else [])
+    pairs = zip(golden["sparse"], weights, strict=False)
+    assert all(abs(weight - own) < 0.005 for (_, weight), own in pairs)
 
 
 def test_the_manifest_has_the_fields_the_server_reads(
@@ -89,7 +98,7 @@ def test_the_manifest_has_the_fields_the_server_reads(
     assert [manifest[f"{n}_token_id"] for n in ("bos", "pad", "eos", "unk")] == [0, 1, 2, 3]
     assert manifest["max_input_tokens"] == 118
     canary = manifest["canary"]
-    assert canary.keys() == {"text", "token_ids", "dense", "sparse", "tolerances"}
+    assert canary.keys() == {"text", "token_ids", "dense", "sparse", "tolerances", "longest"}
     assert [token_id for token_id, _ in canary["sparse"]] == sorted(
         {token_id for token_id, _ in canary["sparse"]}
     )

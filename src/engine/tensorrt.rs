@@ -12,7 +12,7 @@ use crate::engine::{
     run_canary,
 };
 use model::package::ModelPackage;
-use model::package::canary::{Comparison, long_text};
+use model::package::canary::{Comparison, compare_long, long_text};
 use model::package::manifest::Manifest;
 use model::package::manifest::plan::{PlanFlavour, PlanProfile};
 use scheduling::batch::{Batch, Bucket, TokenIds};
@@ -193,8 +193,9 @@ impl TensorRtEngine {
         Ok(worst)
     }
 
-    /// Runs texts that fill the rows of `bucket`. There are no golden numbers for them, but another
-    /// end must give other numbers, and a text alone the numbers that it has in a full batch.
+    /// Runs texts that fill the rows of `bucket`. If the manifest has golden numbers for that
+    /// length, they are compared. Another end must give other numbers, and a text alone the numbers
+    /// that it has in a full batch.
     fn check_long(
         &self,
         place: usize,
@@ -209,24 +210,34 @@ impl TensorRtEngine {
         let mut shapes = self.supported(&[bucket, alone]);
         shapes.dedup();
         let mut session = self.open(Lease::at(&self.shared, place), &shapes)?;
-        // The vector of the text in the last row; the other rows have the other text.
+        // The rows of the text in the last row; the other rows have the other text.
         let mut run = |bucket: Bucket, last: &TokenIds| {
             let mut items = vec![other.clone(); bucket.rows - 1];
             items.push(last.clone());
             let wrong = |error| EngineError::BadPackage(format!("a long text: {error}"));
             let batch = Batch::new(bucket, items).map_err(wrong)?;
             let output = session.run(&batch)?;
-            Ok::<_, EngineError>(output.dense_of(batch.places()[bucket.rows - 1]))
+            let place = batch.places()[bucket.rows - 1];
+            let (dense, weights) = (output.dense_of(place), output.weights_of(place, last.len()));
+            Ok::<_, EngineError>((dense, weights))
         };
         let (gpu, tokens) = (self.devices[place].index, bucket.length);
-        let whole = run(bucket, &text)?;
-        if whole == run(bucket, &other)? {
+        let (whole, weights) = run(bucket, &text)?;
+        let golden = compare_long(manifest, &text, &whole, &weights);
+        if let Some(off) = golden.filter(|seen| !seen.passed()) {
+            return Err(EngineError::BadPackage(format!(
+                "on GPU {gpu} the plan does not give the manifest's golden numbers of a text of \
+                 {tokens} tokens: dense cosine {:.6}, largest difference of a lexical weight {:.4}",
+                off.dense_cosine, off.sparse_error
+            )));
+        }
+        if whole == run(bucket, &other)?.0 {
             return Err(EngineError::BadPackage(format!(
                 "on GPU {gpu} the plan does not read the last tokens of a text of {tokens} tokens"
             )));
         }
         if shapes.len() > 1 {
-            let similar = cosine(&whole, &run(alone, &text)?);
+            let similar = cosine(&whole, &run(alone, &text)?.0);
             if similar < manifest.canary.tolerances.dense_cosine_min {
                 return Err(EngineError::BadPackage(format!(
                     "on GPU {gpu} the plan gives a text of {tokens} tokens other numbers in a \

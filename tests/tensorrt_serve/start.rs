@@ -1,13 +1,18 @@
-//! What a start decides: how many workers a GPU gets, and what runs rows that are not finite again.
+//! What a start decides: how many workers a GPU gets, what runs rows that are not finite again, and
+//! whether long texts get their golden numbers.
 
 use std::fs;
 
 use duovec::engine::fake::expected_dense;
+use model::package::ModelPackage;
+use model::package::canary::long_text;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
 
 use crate::support::{Server, tiny};
-use crate::{AFTER_WARM_UP, HIDDEN, Package, REQUESTS_MAX, WORKERS, ids_of};
+use crate::{
+    AFTER_WARM_UP, HIDDEN, MAX_TOKENS, Package, REQUESTS_MAX, WORKERS, expected_sparse, ids_of,
+};
 
 #[tokio::test]
 async fn the_workers_of_each_gpu_are_measured() {
@@ -59,4 +64,22 @@ async fn a_row_that_is_not_finite_on_a_gpu_is_run_again_on_the_cpu() {
         assert_eq!(health["tuning"]["rows_rescued"], i32::from(answered), "{health}");
         assert_eq!(failed, u32::from(!answered));
     }
+}
+
+#[test]
+fn golden_numbers_of_the_longest_text_show_a_plan_that_is_wrong_in_long_rows_alone() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    // It depends on all tokens, and a text has the same numbers alone and in a full batch.
+    let wrong = "garbles_after=32";
+    drop(package.serve(wrong, &[]));
+    let opened = ModelPackage::open(package.package.path()).expect("it is whole");
+    let text = long_text(opened.manifest(), MAX_TOKENS as usize, false);
+    let (dense, sparse) = (expected_dense(&text, HIDDEN), expected_sparse(&text));
+    package.package.manifest(|manifest| {
+        let golden = json!({"tokens": MAX_TOKENS, "dense": dense, "sparse": sparse});
+        manifest["canary"]["longest"] = golden;
+    });
+    drop(package.serve("", &[]));
+    let said = package.refusal(wrong);
+    assert!(said.contains("golden numbers of a text of 64 tokens"), "{said}");
 }

@@ -1,6 +1,6 @@
 //! Compares the golden numbers of a package with what an engine computed.
 
-use crate::package::manifest::Manifest;
+use crate::package::manifest::{Longest, Manifest};
 use scheduling::batch::{Batch, BatchError, Bucket, TokenIds};
 use vectors::dense::{cosine, is_finite};
 use vectors::sparse::{self, Selection};
@@ -42,20 +42,43 @@ impl Comparison {
 /// Numbers that are not finite never pass.
 pub fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Comparison {
     let canary = &manifest.canary;
-    let dense_cosine = cosine(dense, &canary.dense);
+    compare_text(manifest, &canary.token_ids, (&canary.dense, &canary.sparse), (dense, weights))
+}
+
+/// The same for a text that [`long_text`] made; `None` if there are no golden numbers for one of
+/// its length.
+pub fn compare_long(
+    manifest: &Manifest,
+    text: &TokenIds,
+    dense: &[f32],
+    weights: &[f32],
+) -> Option<Comparison> {
+    let golden = manifest.canary.longest.as_ref().filter(|golden| golden.tokens == text.len())?;
+    let Longest { dense: golden, sparse, .. } = golden;
+    Some(compare_text(manifest, text, (golden, sparse), (dense, weights)))
+}
+
+fn compare_text(
+    manifest: &Manifest,
+    ids: &[u32],
+    golden: (&[f32], &[(u32, f32)]),
+    (dense, weights): (&[f32], &[f32]),
+) -> Comparison {
+    let tolerances = manifest.canary.tolerances;
+    let dense_cosine = cosine(dense, golden.0);
     let sparse_error = match &manifest.sparse {
         None => 0.0,
         Some(head) => {
             let dropped = &head.dropped_token_ids;
-            let got = sparse::select(&canary.token_ids, weights, dropped, Selection::default());
-            largest_difference(&got.pairs().collect::<Vec<_>>(), &canary.sparse)
+            let got = sparse::select(ids, weights, dropped, Selection::default());
+            largest_difference(&got.pairs().collect::<Vec<_>>(), golden.1)
         }
     };
     Comparison {
         dense_cosine,
         sparse_error,
-        dense_ok: is_finite(dense) && dense_cosine >= canary.tolerances.dense_cosine_min,
-        sparse_ok: is_finite(weights) && sparse_error <= canary.tolerances.sparse_max_abs,
+        dense_ok: is_finite(dense) && dense_cosine >= tolerances.dense_cosine_min,
+        sparse_ok: is_finite(weights) && sparse_error <= tolerances.sparse_max_abs,
     }
 }
 
@@ -80,8 +103,9 @@ pub fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Batch, Ba
     Batch::filled(bucket, (0..most).flat_map(pair).take(most).collect())
 }
 
-/// A text of so many tokens, which are the canary's again and again. There are no golden numbers
-/// for it, but one with `another_end` must get other numbers: only its last tokens are others.
+/// A text of so many tokens, which are the canary's again and again; `scripts/model_export` makes
+/// the same text for its golden numbers. One with `another_end` must get other numbers: only its
+/// last tokens are others.
 pub fn long_text(manifest: &Manifest, tokens: usize, another_end: bool) -> TokenIds {
     let ids = &manifest.canary.token_ids;
     let [first, body @ .., last] = &ids[..] else { return TokenIds::new(ids) };

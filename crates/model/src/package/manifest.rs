@@ -157,6 +157,21 @@ pub struct Canary {
     #[serde(default)]
     pub sparse: Vec<(u32, f32)>,
     pub tolerances: Tolerances,
+    /// For plans of GPUs. Absent in packages of earlier releases, and in those without a graph for
+    /// GPUs.
+    #[serde(default)]
+    pub longest: Option<Longest>,
+}
+
+/// Golden numbers of [`long_text`](super::canary::long_text), a text of the greatest length.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Longest {
+    /// Of the text.
+    pub tokens: usize,
+    /// As those of the canary.
+    pub dense: Vec<f32>,
+    pub sparse: Vec<(u32, f32)>,
 }
 
 /// How far an engine in half precision may be from the golden numbers.
@@ -290,15 +305,20 @@ impl Manifest {
     }
 
     fn check_canary(&self) -> Result<(), ManifestError> {
-        let Canary { token_ids, dense, sparse, tolerances, .. } = &self.canary;
+        let Canary { token_ids, dense, sparse, tolerances, longest, .. } = &self.canary;
         let fits = (1..=self.max_input_tokens).contains(&token_ids.len());
         let known = token_ids.iter().all(|&id| (id as usize) < self.vocab_size);
         require(fits && known, "canary", || "its token ids do not fit the model".into())?;
         require(dense.len() == self.hidden_size, "canary", || {
             format!("{} golden floats, hidden_size is {}", dense.len(), self.hidden_size)
         })?;
-        let ascending = sparse.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        require(ascending, "canary", || "its sparse ids must ascend".into())?;
+        let ascends = |sparse: &[(u32, f32)]| sparse.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        require(ascends(sparse), "canary", || "its sparse ids must ascend".into())?;
+        if let Some(Longest { tokens, dense, sparse }) = longest {
+            let fits = (token_ids.len()..=self.max_input_tokens).contains(tokens);
+            let whole = dense.len() == self.hidden_size && ascends(sparse);
+            require(fits && whole, "canary/longest", || "it does not fit the model".into())?;
+        }
         require(tolerances.are_usable(), "canary", || "its tolerances are not usable".into())
     }
 }
@@ -339,7 +359,7 @@ mod tests {
             "files": {"model.onnx": {"sha256": digest, "bytes": 1},
                       "tokenizer.json": {"sha256": digest, "bytes": 1}},
             "plans": [],
-            "canary": {"text": "a", "token_ids": [0, 5, 2], "dense": [0.6, 0.8],
+            "canary": {"text": "a", "token_ids": [0, 5, 2], "dense": [0.6, 0.8], "longest": null,
                        "sparse": [[5, 0.25]],
                        "tolerances": {"dense_cosine_min": 0.99, "sparse_max_abs": 0.05}}
         })
@@ -392,6 +412,7 @@ mod tests {
             ("/canary/token_ids", json!([]), "its token ids"),
             ("/canary/token_ids", json!([10]), "its token ids"),
             ("/canary/sparse", json!([[6, 0.1], [5, 0.1]]), "must ascend"),
+            ("/canary/longest", json!({"tokens": 9, "dense": [1.0], "sparse": []}), "longest"),
             ("/canary/tolerances/dense_cosine_min", json!(1.5), "tolerances"),
         ];
         for (pointer, value, expected) in cases {
