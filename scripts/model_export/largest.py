@@ -18,7 +18,7 @@ FP16_LARGEST = float(np.finfo(np.float16).max)
 ROOM = 8
 """Times as far as these texts, others may reach."""
 LONG_TOKENS = 512
-"""Of the longest text: scores of all layers lie in memory at once, 1 MB for each head."""
+"""Of the longest text: scores of a layer take 1 MB for each head."""
 KINDS = {
     "scores": r"scores",
     "feed_forward": r"ffn\.(in|gate|gelu|gated|out)(\.product)?",
@@ -56,24 +56,26 @@ def measure(graph: Path, batches: list[rows.Batch]) -> dict[str, list[float]]:
     """Kind -> the largest absolute number of each layer, rounded to three digits."""
     core = openvino.Core()
     model = core.read_model(graph)
-    places = {}
-    for output in [output for node in model.get_ops() for output in node.outputs()]:
+    peaks, places = [], []
+    # In the order of the graph: each tensor is then reduced, and its memory free again, before the
+    # next layer runs. All tensors of a large model together fill the memory.
+    for output in [output for node in model.get_ordered_ops() for output in node.outputs()]:
         for name in output.names:
             if place := place_of(name):
-                # Reduced in the graph: all tensors of a large model together fill the memory.
                 axes = list(range(output.partial_shape.rank.get_length()))
                 exact = opset13.convert(output, "f32")
                 peak = opset13.reduce_max(opset13.abs(exact), axes, keep_dims=False)
-                model.add_results([opset13.result(peak)])
-                places[len(model.outputs) - 1] = place
-    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    layers = 1 + max(layer for layer, _ in places.values())
-    peaks = {kind: np.zeros(layers) for kind in KINDS}
+                peaks.append(opset13.result(peak))
+                places.append(place)
+    watched = openvino.Model(peaks, model.get_parameters())
+    compiled = core.compile_model(watched, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    layers = 1 + max(layer for layer, _ in places)
+    found = {kind: np.zeros(layers) for kind in KINDS}
     for batch in batches:
         result = compiled(batch.inputs)
-        for number, (layer, kind) in places.items():
-            peaks[kind][layer] = max(peaks[kind][layer], float(result[number]))
-    return {kind: [float(f"{v:.3g}") for v in values] for kind, values in peaks.items()}
+        for number, (layer, kind) in enumerate(places):
+            found[kind][layer] = max(found[kind][layer], float(result[number]))
+    return {kind: [float(f"{v:.3g}") for v in values] for kind, values in found.items()}
 
 
 def place_of(name: str) -> tuple[int, str] | None:
