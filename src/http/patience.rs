@@ -136,3 +136,41 @@ fn next_look(left: Duration, haste: f64) -> Duration {
 fn now() -> Instant {
     sleep(Duration::ZERO).deadline()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::service::Permit;
+    use settings::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
+
+    /// Takes all memory.
+    fn fill(door: &Arc<Door>) -> Vec<Permit> {
+        let small = || {
+            let mut permit = door.enter(0).expect("it announces nothing");
+            permit.hold(SMALL_REQUEST_BYTES).ok().map(|()| permit)
+        };
+        std::iter::from_fn(small).collect()
+    }
+
+    async fn is_at_its_end(patience: &mut Patience) -> bool {
+        poll_fn(|context| Poll::Ready(patience.poll_end(context).is_ready())).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_before_memory_became_scarce_counts_as_long_as_it_was() {
+        let door = Door::new(MaxInflightBytes::nearest(16 * SMALL_REQUEST_BYTES));
+        let mut patience = Patience::new(Duration::from_secs(10), 0, Arc::clone(&door));
+        assert!(!is_at_its_end(&mut patience).await);
+        tokio::time::advance(Duration::from_millis(400)).await;
+        let held = fill(&door);
+        patience.moved(0, 1);
+        assert_eq!(patience.left, Duration::from_millis(9_600));
+        // Forty times as fast from now on.
+        assert!(!is_at_its_end(&mut patience).await);
+        tokio::time::advance(Duration::from_millis(250)).await;
+        assert!(is_at_its_end(&mut patience).await);
+        drop(held);
+    }
+}
