@@ -17,7 +17,7 @@ use crate::corpus::{
 use crate::service::InputType;
 use crate::telemetry;
 use model::package::ModelPackage;
-use model::package::manifest::{Manifest, PromptName};
+use model::package::manifest::Manifest;
 use scheduling::batch::Vectors;
 use settings::Config;
 use vectors::sparse::Selection;
@@ -180,8 +180,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
 fn tell_of_missing_prompts(manifest: &Manifest, typed: &ArgMatches) {
     let is_typed = typed.value_source("input-type") == Some(ValueSource::CommandLine);
     let wants_none = choice(typed, "input-type", &INPUT_TYPES) == Some(InputType::Default);
-    let has = |name: PromptName| manifest.prompts.text(name).is_some();
-    if is_typed && !wants_none && !PromptName::ALL.into_iter().any(has) {
+    if is_typed && !wants_none && manifest.prompts.are_none() {
         tracing::warn!("the model has no prompts, so that --input-type changes nothing");
     }
 }

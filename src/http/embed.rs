@@ -17,7 +17,7 @@ use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use crate::service::{EmbedError, EmbedReply, InputType, Permit, RequestHead, Vectors, Wanted};
+use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted};
 use clock::Moment;
 use scheduling::batch::Priority;
 use settings::HttpConfig;
@@ -123,8 +123,7 @@ async fn work<Q: Question>(
     let card = state.service.model_card();
     let most = Q::most_bytes(&format, card.map_or("", |card| &card.id));
     let asked = request.options.input_type;
-    let no_prompt = !matches!(asked, InputType::Default | InputType::Ranking)
-        && card.is_some_and(|card| card.prompts.is_empty());
+    let no_prompt = card.is_some_and(|card| card.ignores(asked));
     let answer = state.service.embed(request, most, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);

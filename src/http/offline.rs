@@ -12,7 +12,7 @@ use super::reply::{self, AnswerFormat};
 use crate::scheduler::TextRow;
 use crate::service::chunking::TextsToRun;
 use crate::service::{
-    EmbedError, EmbedRequest, EmbeddingService, InputType, Lexical, RequestHead, Vectors, assemble,
+    EmbedError, EmbedRequest, EmbeddingService, Lexical, RequestHead, Vectors, assemble,
     looked_up_rows,
 };
 use model::package::manifest::Manifest;
@@ -80,8 +80,8 @@ impl Asked {
 
     /// Whether it asks for a prompt of a model without any, which changes nothing.
     pub(crate) fn asks_in_vain(&self, service: &EmbeddingService) -> bool {
-        self.request.options.input_type != InputType::Default
-            && service.model_card().is_some_and(|card| card.prompts.is_empty())
+        let asked = self.request.options.input_type;
+        service.model_card().is_some_and(|card| card.ignores(asked))
     }
 
     /// Token ids of its texts, or of their chunks.

@@ -292,8 +292,8 @@ pub(crate) fn prompt(
     let has = |name| manifest.prompts.text(name).is_some();
     match name {
         Some(name) if has(name) => Ok(Some(name)),
-        _ if PromptName::ALL.into_iter().any(has) => Err(EmbedError::NoPrompt(input_type)),
-        _ => Ok(None),
+        _ if manifest.prompts.are_none() => Ok(None),
+        _ => Err(EmbedError::NoPrompt(input_type)),
     }
 }
 

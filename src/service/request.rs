@@ -222,6 +222,14 @@ pub(crate) struct ModelCard {
     pub created_unix_s: u64,
 }
 
+impl ModelCard {
+    /// Whether a request that asks for this use asks for a prompt, and the model has none at all.
+    pub(crate) fn ignores(&self, asked: InputType) -> bool {
+        let asks = !matches!(asked, InputType::Default | InputType::Ranking);
+        asks && self.prompts.is_empty()
+    }
+}
+
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbedReply {

@@ -20,6 +20,11 @@ impl Prompts {
             PromptName::Passage => self.passage.as_deref(),
         }
     }
+
+    /// Whether the model has no prompt at all.
+    pub fn are_none(&self) -> bool {
+        PromptName::ALL.into_iter().all(|name| self.text(name).is_none())
+    }
 }
 
 /// A prompt's name in the manifest.
