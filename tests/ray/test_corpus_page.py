@@ -42,12 +42,11 @@ def test_an_example_writes_both_vectors_of_every_text(
     (tmp_path / "corpus").mkdir()
     rows = {"id": list(range(len(TEXTS))), "text": TEXTS}
     pq.write_table(pa.table(rows), tmp_path / "corpus/a.parquet")
-    script = example(package)
+    # The length of the tiny model's vectors. The address comes after it: its port may hold "384".
+    script = example(package).replace("384", "8")
     for server in SERVERS:
         assert server in script
         script = script.replace(server, url)
-    # The length of the tiny model's vectors.
-    script = script.replace("384", "8")
     apart = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
     ran(sys.executable, "-c", script, cwd=tmp_path, env=apart)
     [out] = tmp_path.glob("vectors*")
