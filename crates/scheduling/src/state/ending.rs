@@ -54,7 +54,7 @@ impl<T: Clone> SchedulerState<T> {
         in_parts: bool,
     ) -> Vec<ItemAnswer<T>> {
         self.resume_stuck_worker(worker);
-        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        let Some(running) = self.end(worker) else { return Vec::new() };
         self.active = now;
         if !in_parts {
             self.learn(now, worker, &running);
@@ -85,7 +85,7 @@ impl<T: Clone> SchedulerState<T> {
     /// A worker's batch gave nothing.
     pub fn fail_batch(&mut self, worker: usize) -> Vec<ItemAnswer<T>> {
         self.resume_stuck_worker(worker);
-        let Some(running) = self.workers[worker].running.take() else { return Vec::new() };
+        let Some(running) = self.end(worker) else { return Vec::new() };
         self.answer(worker, running, |_, _| true)
     }
 

@@ -98,7 +98,8 @@ pub(super) struct Width {
 #[derive(Debug)]
 pub(super) struct LaneTree {
     all: Vec<Lane>,
-    cores: usize,
+    /// Batches that run on each core. More than one do while a worker is warmed up or checked.
+    taken: Vec<usize>,
     /// Ascending.
     pub(super) widths: Vec<Width>,
     /// What ran and waited when a request came, that request included: average of late.
@@ -114,7 +115,8 @@ impl LaneTree {
             let (width, lanes) = (same[0].width, same.len());
             Width { width, lanes, batches: 0, cost: RunCost::new() }
         };
-        Self { cores, widths: same.map(width).collect(), all, crowd: 0.0, updated: Moment::START }
+        let widths = same.map(width).collect();
+        Self { taken: vec![0; cores], widths, all, crowd: 0.0, updated: Moment::START }
     }
 
     pub(super) fn width(&self, worker: usize) -> usize {
@@ -131,6 +133,20 @@ impl LaneTree {
         let width = self.width(worker);
         let same = self.widths.iter_mut().find(|known| known.width == width);
         same.expect("each lane has a width")
+    }
+
+    /// A batch starts on a worker's cores.
+    pub(super) fn take(&mut self, worker: usize) {
+        self.taken[self.all[worker].cores()].iter_mut().for_each(|batches| *batches += 1);
+    }
+
+    /// A batch has ended on a worker's cores.
+    pub(super) fn leave(&mut self, worker: usize) {
+        self.taken[self.all[worker].cores()].iter_mut().for_each(|batches| *batches -= 1);
+    }
+
+    fn is_free(&self, lane: &Lane) -> bool {
+        self.taken[lane.cores()].iter().all(|batches| *batches == 0)
     }
 
     fn crowd(&self, now: Moment) -> f64 {
@@ -170,7 +186,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// A request of so many items comes.
     pub(super) fn note_request(&mut self, now: Moment, items: usize) {
-        let found = (self.runs_and_waits() + items).min(self.lanes.cores) as f64;
+        let found = (self.runs_and_waits() + items).min(self.lanes.taken.len()) as f64;
         let crowd = self.lanes.crowd(now);
         self.lanes.crowd = crowd + CROWD_WEIGHT * (found - crowd);
         self.lanes.updated = now;
@@ -178,9 +194,9 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Whether the worker may run what waits now.
     pub(super) fn may_start(&self, now: Moment, worker: usize) -> bool {
-        let (taken, width) = (self.taken(), |worker| self.lanes.width(worker));
-        self.has_free_cores(&taken, worker)
-            && self.next_lane(now, &taken).is_some_and(|next| width(next) == width(worker))
+        let width = |worker| self.lanes.width(worker);
+        self.has_free_cores(worker)
+            && self.next_lane(now).is_some_and(|next| width(next) == width(worker))
     }
 
     /// Wakes the worker of the lane that is to run what waits. While a worker is on its way already
@@ -189,7 +205,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || self.workers.iter().any(|worker| worker.told) {
             return;
         }
-        let Some(worker) = self.next_lane(now, &self.taken()) else { return };
+        let Some(worker) = self.next_lane(now) else { return };
         let state = &mut self.workers[worker];
         // A worker that does not idle is going to ask by itself.
         if std::mem::take(&mut state.idle) {
@@ -200,11 +216,8 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Whether a worker can start at once.
     pub(super) fn can_start(&self) -> bool {
-        let taken = self.taken();
-        let is_ready = |worker: usize| {
-            let state = &self.workers[worker];
-            state.live && state.checks.is_empty() && self.has_free_cores(&taken, worker)
-        };
+        let is_ready =
+            |worker: usize| self.is_free(worker) && self.workers[worker].checks.is_empty();
         (0..self.workers.len()).any(is_ready)
     }
 
@@ -212,29 +225,27 @@ impl<T: Clone> SchedulerState<T> {
     /// of them then gets its part.
     pub(super) fn share(&self, worker: usize) -> usize {
         let width = self.lanes.width(worker);
-        let free = self.taken().iter().filter(|taken| !**taken).count();
+        let free = self.lanes.taken.iter().filter(|batches| **batches == 0).count();
         (self.waiting.tokens() * width).div_ceil(free.max(width))
     }
 
-    /// The lane on which the next batch runs while these cores are taken; `None` while none is
-    /// free.
-    fn next_lane(&self, now: Moment, taken: &[bool]) -> Option<usize> {
-        let LaneTree { all, cores, .. } = &self.lanes;
+    /// The lane on which the next batch runs; `None` while none is free.
+    fn next_lane(&self, now: Moment) -> Option<usize> {
+        let LaneTree { all, taken, .. } = &self.lanes;
         if self.is_bulk_held(now) {
             return None;
         }
-        let free: Vec<usize> =
-            (0..all.len()).filter(|&worker| self.is_free(taken, worker)).collect();
+        let free = || (0..all.len()).filter(|&worker| self.is_free(worker));
         let crowd = self.lanes.crowd(now).round() as usize;
-        let most = cores / self.runs_and_waits().max(crowd).max(1);
-        let widths = || free.iter().map(|&worker| all[worker].width);
+        let most = taken.len() / self.runs_and_waits().max(crowd).max(1);
+        let widths = || free().map(|worker| all[worker].width);
         let width = widths().filter(|&width| width <= most).max().or_else(|| widths().min())?;
         // The lane in the smallest part of the cores that is free as a whole: larger ones stay.
         let free_around = |worker: usize| {
             let around = all.iter().filter(|lane| lane.cores().contains(&all[worker].first));
-            around.filter(|lane| !taken[lane.cores()].contains(&true)).count()
+            around.filter(|lane| self.lanes.is_free(lane)).count()
         };
-        let same = free.iter().copied().filter(|&worker| all[worker].width == width);
+        let same = free().filter(|&worker| all[worker].width == width);
         same.min_by_key(|&worker| (!self.workers[worker].idle, free_around(worker)))
     }
 
@@ -243,24 +254,13 @@ impl<T: Clone> SchedulerState<T> {
         self.workers.iter().filter(|worker| worker.runs_items()).count() + self.waiting.len()
     }
 
-    /// Whether a batch runs, of each core.
-    pub(super) fn taken(&self) -> Vec<bool> {
-        let mut taken = vec![false; self.lanes.cores];
-        for (worker, lane) in self.workers.iter().zip(&self.lanes.all) {
-            if worker.running.is_some() {
-                taken[lane.cores()].fill(true);
-            }
-        }
-        taken
-    }
-
     /// Whether a worker lives and none runs on its cores.
-    pub(super) fn is_free(&self, taken: &[bool], worker: usize) -> bool {
-        self.workers[worker].live && self.has_free_cores(taken, worker)
+    pub(super) fn is_free(&self, worker: usize) -> bool {
+        self.workers[worker].live && self.has_free_cores(worker)
     }
 
-    fn has_free_cores(&self, taken: &[bool], worker: usize) -> bool {
-        !taken[self.lanes.all[worker].cores()].contains(&true)
+    fn has_free_cores(&self, worker: usize) -> bool {
+        self.lanes.is_free(&self.lanes.all[worker])
     }
 }
 

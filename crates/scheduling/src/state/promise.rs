@@ -124,16 +124,16 @@ impl<T: Clone> SchedulerState<T> {
         })
     }
 
-    /// Whether bulk texts that take longer wait, while these cores are taken: one lane would be
-    /// free still. Where nothing runs nobody would wake them, so they run.
-    pub(super) fn holds_long_bulk(&self, taken: &[bool]) -> bool {
-        let is_free = |&worker: &usize| self.is_free(taken, worker);
+    /// Whether bulk texts that take longer wait: one lane would be free still. Where nothing runs
+    /// nobody would wake them, so they run.
+    pub(super) fn holds_long_bulk(&self) -> bool {
+        let is_free = |&worker: &usize| self.is_free(worker);
         let runs = self.workers.iter().any(|worker| worker.running.is_some());
         self.promise.is_some() && runs && self.narrow_workers().filter(is_free).count() < 2
     }
 
     /// Whether nothing waits but what is held.
     pub(super) fn is_bulk_held(&self, now: Moment) -> bool {
-        self.holds_long_bulk(&self.taken()) && self.waiting.is_long_bulk(self.bulk_us(now))
+        self.holds_long_bulk() && self.waiting.is_long_bulk(self.bulk_us(now))
     }
 }

@@ -20,9 +20,9 @@ impl<T: Clone> SchedulerState<T> {
 
     /// A worker that found nothing to do runs this shape; it is busy until that has ended.
     pub fn warm_up(&mut self, now: Moment, worker: usize, bucket: Bucket) {
-        let running = self.running_batch(now, worker, bucket, Vec::new());
         let state = &mut self.workers[worker];
-        (state.idle, state.told, state.running) = (false, false, Some(running));
+        (state.idle, state.told) = (false, false);
+        self.begin(now, worker, bucket, Vec::new());
     }
 
     fn start_batch(&mut self, now: Moment, worker: usize, plan: BatchPlan) -> Run<T> {
@@ -51,7 +51,7 @@ impl<T: Clone> SchedulerState<T> {
         self.counts.tokens_padded += bucket.tokens() as u64;
         let part = interactive as f64 / real.max(1) as f64;
         self.admission.spend(now, self.lanes.of(worker).cost.predict_us(bucket) * part);
-        self.workers[worker].running = Some(self.running_batch(now, worker, bucket, running));
+        self.begin(now, worker, bucket, running);
         self.active = now;
         let priority = if interactive > 0 { Priority::Interactive } else { Priority::Bulk };
         Run { bucket, priority, items: contents }
@@ -62,7 +62,7 @@ impl<T: Clone> SchedulerState<T> {
             return None;
         }
         let (tokens, bulk_us) = (self.share(worker), self.bulk_us(now));
-        let holds_long_bulk = self.holds_long_bulk(&self.taken());
+        let holds_long_bulk = self.holds_long_bulk();
         let plan = self.waiting.take_within(BatchLimits { tokens, bulk_us, holds_long_bulk })?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);

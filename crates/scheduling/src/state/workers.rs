@@ -50,16 +50,26 @@ impl<T: Clone> SchedulerState<T> {
         (live.count(), busy.count())
     }
 
-    /// A batch that a worker starts now.
-    pub(super) fn running_batch(
-        &self,
+    /// A worker starts a batch now.
+    pub(super) fn begin(
+        &mut self,
         now: Moment,
         worker: usize,
         bucket: Bucket,
         items: Vec<(usize, Sequence)>,
-    ) -> RunningBatch {
+    ) {
         let predicted_us = self.lanes.of(worker).cost.model().predict_us(bucket);
-        RunningBatch { items, bucket, started: now, predicted_us }
+        let batch = RunningBatch { items, bucket, started: now, predicted_us };
+        if self.workers[worker].running.replace(batch).is_none() {
+            self.lanes.take(worker);
+        }
+    }
+
+    /// A worker's batch ends, if it runs one.
+    pub(super) fn end(&mut self, worker: usize) -> Option<RunningBatch> {
+        let batch = self.workers[worker].running.take()?;
+        self.lanes.leave(worker);
+        Some(batch)
     }
 
     /// Time that a worker's batch has left, in microseconds.
