@@ -24,6 +24,7 @@ use scheduling::batch::Bucket;
 use scheduling::batch::plan::ROW_TOKENS;
 use settings::{PrecisionChoice, RescueChoice};
 
+mod mapped;
 mod session;
 
 use session::OpenVinoSession;
@@ -198,6 +199,16 @@ impl<'a> OpenVinoModel<'a> {
             threads_per_session: options.threads_per_session,
             hidden_size: self.package.manifest().hidden_size,
             profiles: Vec::new(),
+        }
+    }
+}
+
+/// Compiled models have their own copies of the layers' numbers, so the package's are in memory
+/// twice until the last model is compiled.
+impl Drop for OpenVinoModel<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = mapped::give_back(self.package.directory()) {
+            tracing::debug!("the package's numbers stay in memory: {error}");
         }
     }
 }
