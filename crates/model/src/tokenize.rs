@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::package::ModelPackage;
-use crate::package::manifest::{Manifest, PromptName, Prompts};
+use crate::package::manifest::{Manifest, ModelKind, PromptName, Prompts};
 use scheduling::batch::TokenIds;
 use settings::{Normalization, SpecialTokenText};
 
@@ -49,6 +49,9 @@ pub enum TokenizeError {
     #[error("cannot use {}: the empty text gives ids {found:?}, the manifest says {expected:?}",
             path.display())]
     SpecialTokens { path: PathBuf, found: Vec<u32>, expected: Vec<u32> },
+    #[error("cannot use {}: it does not say how two texts become one, or the manifest's \
+             max_input_tokens leave no room for them; a cross-encoder needs both", path.display())]
+    Pairs { path: PathBuf },
     #[error("a text cannot be tokenized: {0}")]
     Text(String),
     #[error("a text's tokens are not wanted any more")]
@@ -112,6 +115,8 @@ pub struct TextTokenizer {
     kind: TokenizerKind,
     /// The special tokens in front of and behind every text; some tokenizers have one of them.
     around: [Option<u32>; 2],
+    /// The special tokens between the texts of a pair; none of a model that reads single texts.
+    joint: Vec<u32>,
     limit: usize,
     prompts: Prompts,
 }
@@ -142,11 +147,11 @@ impl TextTokenizer {
             |reason: String| TokenizeError::Unreadable { path: path.to_owned(), reason };
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
         let normalization = normalization.or(manifest.tokenizer.normalization);
-        let (kind, around) = library::guarded(|| {
+        let (kind, around, joint) = library::guarded(|| {
             let file: TokenizerFile =
                 serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-            let around = file.around();
-            Ok((TokenizerKind::read(file, &bytes, special, normalization)?, around))
+            let (around, joint) = (file.around(), file.joint());
+            Ok((TokenizerKind::read(file, &bytes, special, normalization)?, around, joint))
         })
         .map_err(unreadable)?;
         let (found, expected) = (kind.vocabulary_size(), manifest.vocab_size);
@@ -161,12 +166,15 @@ impl TextTokenizer {
             let expected = expected.into_iter().flatten().collect();
             return Err(TokenizeError::SpecialTokens { path, found, expected });
         }
-        Ok(Self {
-            kind,
-            around: expected,
-            limit: manifest.max_input_tokens,
-            prompts: manifest.prompts.clone(),
-        })
+        let (around, limit) = (expected, manifest.max_input_tokens);
+        let has_room = |joint: &Vec<u32>| around.iter().flatten().count() + joint.len() < limit;
+        let joint = match manifest.kind {
+            ModelKind::Embedding => Vec::new(),
+            ModelKind::CrossEncoder => joint
+                .filter(has_room)
+                .ok_or_else(|| TokenizeError::Pairs { path: path.to_owned() })?,
+        };
+        Ok(Self { kind, around, joint, limit, prompts: manifest.prompts.clone() })
     }
 
     /// Tokenizes a text behind a prompt. A text that begins with a prompt of the model gets no
@@ -222,6 +230,29 @@ impl TextTokenizer {
         let (ids, full_count) = (TokenIds::new(&ids), count + self.special_tokens());
         let own = self.between(&ids, prompt_tokens);
         Ok(Tokenized { ids, prompt_tokens, own, full_count, spans })
+    }
+
+    /// Two texts as a cross-encoder reads them: with special tokens between them, and around both.
+    /// Where the model does not take all of their tokens, the longer text loses its last ones until
+    /// it is as long as the other one, then both do: `longest_first` of `transformers`.
+    pub fn pair(&self, first: &Tokenized, second: &Tokenized) -> Tokenized {
+        let special = self.special_tokens() + self.joint.len();
+        let [one, other] = [first, second].map(|text| text.full_count - self.special_tokens());
+        let room = self.limit - special;
+        let shorter = one.min(other).min(room / 2);
+        let longer = (room - shorter).min(one.max(other));
+        let kept = if one <= other { [shorter, longer] } else { [longer, shorter] };
+        let [before, behind] = self.around;
+        let mut ids = Vec::with_capacity(special + shorter + longer);
+        ids.extend(before);
+        ids.extend_from_slice(&first.ids[first.own.clone()][..kept[0]]);
+        ids.extend_from_slice(&self.joint);
+        ids.extend_from_slice(&second.ids[second.own.clone()][..kept[1]]);
+        ids.extend(behind);
+        let ids = TokenIds::new(&ids);
+        let own = self.between(&ids, 0);
+        let full_count = special + one + other;
+        Tokenized { ids, prompt_tokens: 0, own, full_count, spans: Vec::new() }
     }
 
     /// How many there are around a text.

@@ -10,10 +10,12 @@ use thiserror::Error;
 use scheduling::batch::Pooling;
 use settings::limits::MaxBatchTokens;
 
+mod kind;
 pub mod plan;
 mod prompts;
 mod quantized;
 
+pub use kind::ModelKind;
 use plan::PlanEntry;
 pub use prompts::{PromptName, Prompts};
 pub use quantized::Quantized;
@@ -37,6 +39,8 @@ pub struct Manifest {
     pub aliases: Vec<String>,
     pub revision: String,
     pub license: String,
+    #[serde(default)]
+    pub kind: ModelKind,
     /// Floats of a dense vector.
     pub hidden_size: usize,
     /// Every token id is below it.
@@ -218,6 +222,7 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_slice(json)?;
         manifest.check_numbers()?;
+        kind::check(&manifest)?;
         manifest.check_sparse()?;
         manifest.check_files()?;
         manifest.check_canary()?;
@@ -229,8 +234,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Dense vector lengths that may be asked for, ascending; the hidden size is the last.
+    /// Dense vector lengths that may be asked for, ascending; the hidden size is the last. None of
+    /// a cross-encoder.
     pub fn dimensions(&self) -> Vec<usize> {
+        if self.kind == ModelKind::CrossEncoder {
+            return Vec::new();
+        }
         let mut dimensions = self.matryoshka_dimensions.clone();
         if dimensions.last() != Some(&self.hidden_size) {
             dimensions.push(self.hidden_size);
@@ -349,9 +358,9 @@ mod tests {
         let digest = "0".repeat(64);
         json!({
             "format_version": 2, "model_id": "m", "aliases": [], "revision": "r",
-            "license": "MIT", "hidden_size": 2, "vocab_size": 10, "max_input_tokens": 8,
-            "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "unk_token_id": 3,
-            "pooling": "mean", "matryoshka_dimensions": [1],
+            "license": "MIT", "kind": "embedding", "hidden_size": 2, "vocab_size": 10,
+            "max_input_tokens": 8, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+            "unk_token_id": 3, "pooling": "mean", "matryoshka_dimensions": [1],
             "prompts": {"query": "q: "}, "default_prompt": "query",
             "sparse": {"dropped_token_ids": [0, 1, 2, 3], "head": "by hand"},
             "outputs": {"dense": "float32", "token_weights": "float16"},
@@ -401,6 +410,8 @@ mod tests {
             ("/matryoshka_dimensions", json!([2, 1]), "matryoshka_dimensions"),
             ("/matryoshka_dimensions", json!([3]), "matryoshka_dimensions"),
             ("/default_prompt", json!("passage"), "default_prompt"),
+            ("/kind", json!("cross-encoder"), "kind"),
+            ("/kind", json!("classifier"), "not a manifest"),
             ("/sparse", json!(null), "sparse"),
             ("/sparse/dropped_token_ids", json!([2, 1]), "dropped_token_ids must ascend"),
             ("/outputs/dense", json!("int32"), "not a manifest"),

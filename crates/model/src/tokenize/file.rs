@@ -58,10 +58,15 @@ enum PostProcessor {
     ByteLevel {},
     TemplateProcessing {
         single: Vec<TemplatePart>,
+        #[serde(default)]
+        pair: Vec<TemplatePart>,
         special_tokens: HashMap<String, SpecialToken>,
     },
-    #[serde(alias = "RobertaProcessing")]
     BertProcessing {
+        cls: (String, u32),
+        sep: (String, u32),
+    },
+    RobertaProcessing {
         cls: (String, u32),
         sep: (String, u32),
     },
@@ -71,8 +76,13 @@ enum PostProcessor {
 
 #[derive(Deserialize)]
 enum TemplatePart {
-    SpecialToken { id: String },
-    Sequence {},
+    SpecialToken {
+        id: String,
+    },
+    /// A text; of a pair, `A` or `B`.
+    Sequence {
+        id: char,
+    },
 }
 
 #[derive(Deserialize)]
@@ -182,35 +192,81 @@ impl TokenizerFile {
     /// The special tokens in front of and behind every text, of which one may be absent; none when
     /// there are not just these.
     pub(super) fn around(&self) -> Option<[Option<u32>; 2]> {
-        self.post_processor.as_ref()?.around()
+        self.post_processor.as_ref()?.placing()?.around()
+    }
+
+    /// The special tokens between the texts of a pair, around which there are the same ones as
+    /// around a single text; none when there are others.
+    pub(super) fn joint(&self) -> Option<Vec<u32>> {
+        let placing = self.post_processor.as_ref()?.placing()?;
+        placing.joint(placing.around()?)
     }
 }
 
 impl PostProcessor {
+    /// The only one that puts special tokens around texts.
+    fn placing(&self) -> Option<&Self> {
+        let Self::Sequence { processors } = self else { return Some(self) };
+        let mut others = processors.iter().filter(|one| !matches!(one, Self::ByteLevel {}));
+        let only = others.next()?;
+        if others.next().is_some() { None } else { only.placing() }
+    }
+
     fn around(&self) -> Option<[Option<u32>; 2]> {
         use TemplatePart::{Sequence, SpecialToken};
         match self {
-            Self::Sequence { processors } => {
-                let mut others = processors.iter().filter(|one| !matches!(one, Self::ByteLevel {}));
-                let only = others.next()?;
-                if others.next().is_some() { None } else { only.around() }
-            }
-            Self::TemplateProcessing { single, special_tokens } => {
+            Self::TemplateProcessing { single, special_tokens, .. } => {
                 let one = |token: &str| match *special_tokens.get(token)?.ids {
                     [id] => Some(id),
                     _ => None,
                 };
                 match single.as_slice() {
-                    [SpecialToken { id: first }, Sequence {}, SpecialToken { id: last }] => {
+                    [SpecialToken { id: first }, Sequence { .. }, SpecialToken { id: last }] => {
                         Some([Some(one(first)?), Some(one(last)?)])
                     }
-                    [SpecialToken { id: first }, Sequence {}] => Some([Some(one(first)?), None]),
-                    [Sequence {}, SpecialToken { id: last }] => Some([None, Some(one(last)?)]),
+                    [SpecialToken { id: first }, Sequence { .. }] => {
+                        Some([Some(one(first)?), None])
+                    }
+                    [Sequence { .. }, SpecialToken { id: last }] => Some([None, Some(one(last)?)]),
                     _ => None,
                 }
             }
-            Self::BertProcessing { cls, sep } => Some([Some(cls.1), Some(sep.1)]),
-            Self::ByteLevel {} | Self::Other => None,
+            Self::BertProcessing { cls, sep } | Self::RobertaProcessing { cls, sep } => {
+                Some([Some(cls.1), Some(sep.1)])
+            }
+            Self::Sequence { .. } | Self::ByteLevel {} | Self::Other => None,
+        }
+    }
+
+    fn joint(&self, [first, last]: [Option<u32>; 2]) -> Option<Vec<u32>> {
+        match self {
+            Self::TemplateProcessing { pair, special_tokens, .. } => {
+                let text = |part: &TemplatePart| match part {
+                    TemplatePart::Sequence { id } => Some(*id),
+                    TemplatePart::SpecialToken { .. } => None,
+                };
+                let ids = |part: &TemplatePart| match part {
+                    TemplatePart::SpecialToken { id } => Some(special_tokens.get(id)?.ids.clone()),
+                    TemplatePart::Sequence { .. } => None,
+                };
+                let stretches = pair.split(|part| text(part).is_some());
+                let stretches = stretches.map(|parts| parts.iter().map(ids).collect());
+                let stretches: Vec<Vec<Vec<u32>>> = stretches.collect::<Option<_>>()?;
+                let stretches: Vec<Vec<u32>> = stretches.iter().map(|ids| ids.concat()).collect();
+                match stretches.as_slice() {
+                    [before, between, behind]
+                        if pair.iter().filter_map(text).eq(['A', 'B'])
+                            && before.iter().eq(&first)
+                            && behind.iter().eq(&last) =>
+                    {
+                        Some(between.clone())
+                    }
+                    _ => None,
+                }
+            }
+            Self::BertProcessing { sep, .. } => Some(vec![sep.1]),
+            Self::RobertaProcessing { sep, .. } => Some(vec![sep.1; 2]),
+            Self::Sequence { .. } | Self::ByteLevel {} | Self::Other => None,
         }
     }
 }

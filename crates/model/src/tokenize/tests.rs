@@ -309,3 +309,86 @@ fn offsets_of_a_cut_text_are_those_of_its_first_tokens() {
     assert_eq!(whole.spans.last().map(|span| span.end), Some(text.len()));
     assert!(cut.is_truncated() && !whole.is_truncated());
 }
+
+/// The tokenizer of a cross-encoder that takes `limit` tokens, read from the content of a file.
+fn of_pairs(limit: usize, file: &serde_json::Value) -> Result<TextTokenizer, TokenizeError> {
+    let (_, mut manifest) = tiny();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("tokenizer.json");
+    fs::write(&path, file.to_string()).expect("it can be written");
+    manifest.kind = ModelKind::CrossEncoder;
+    manifest.max_input_tokens = limit;
+    let huggingface = Some(Normalization::Huggingface);
+    TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, huggingface)
+}
+
+/// The content of the tiny tokenizer's file with another `post_processor`.
+fn placing(processor: serde_json::Value) -> serde_json::Value {
+    let bytes = fs::read(tiny().0).expect("the fixture is whole");
+    let mut file: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    file["post_processor"] = processor;
+    file
+}
+
+#[test]
+fn a_pair_is_joined_and_cut_as_the_library_does_it() {
+    use tokenizers::{Tokenizer, TruncationParams, TruncationStrategy::LongestFirst};
+    let bert = json!({"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]});
+    let roberta = json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0],
+                         "trim_offsets": true, "add_prefix_space": false});
+    let texts =
+        ["", "cat", "the cat", "the cat in the house", "где 猫 is the small cat of the dog"];
+    for processor in [template("<s>A</s></s>B</s>"), bert, roberta] {
+        let file = placing(processor);
+        let mut library: Tokenizer = file.to_string().parse().expect("it is a tokenizer");
+        for limit in [5, 6, 7, 9, 12, 17, 512] {
+            let tokenizer = of_pairs(limit, &file).expect("it fits");
+            for (first, second) in texts.iter().flat_map(|one| texts.map(|other| (*one, other))) {
+                let mut ids = |cut: Option<TruncationParams>| {
+                    library.with_truncation(cut).expect("there is room");
+                    library.encode((first, second), true).expect("legal").get_ids().to_vec()
+                };
+                let whole = ids(None);
+                let cut = TruncationParams { max_length: limit, ..TruncationParams::default() };
+                let cut = ids(Some(TruncationParams { strategy: LongestFirst, ..cut }));
+                let [one, other] = [first, second]
+                    .map(|text| tokenizer.tokenize(text, None, &|| true).expect("legal"));
+                let seen = tokenizer.pair(&one, &other);
+                let place = format!("{limit} {first:?} {second:?}");
+                assert_eq!(*seen.ids, cut, "{place}");
+                assert_eq!(seen.full_count, whole.len(), "{place}");
+                assert_eq!(seen.is_truncated(), whole.len() > limit, "{place}");
+                assert_eq!(seen.own, 1..seen.ids.len() - 1);
+            }
+        }
+    }
+}
+
+/// What puts special tokens around a text and this pair.
+fn template(pair: &str) -> serde_json::Value {
+    let mut template = json!({"type": "TemplateProcessing", "pair": [],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]},
+                           "</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}}});
+    let text = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+    let special = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+    template["single"] = json!([special("<s>"), text("A"), special("</s>")]);
+    let spaced = pair.replace('<', " <").replace('>', "> ");
+    let part = |part: &str| if part.len() == 1 { text(part) } else { special(part) };
+    template["pair"] = spaced.split_whitespace().map(part).collect();
+    template
+}
+
+#[test]
+fn a_cross_encoder_needs_a_way_to_join_texts_and_room_for_them() {
+    let xlm_r = placing(template("<s>A</s></s>B</s>"));
+    of_pairs(5, &xlm_r).expect("there is room for one token");
+    assert!(matches!(of_pairs(4, &xlm_r), Err(TokenizeError::Pairs { .. })));
+    let bytes = fs::read(tiny().0).expect("the fixture is whole");
+    assert_eq!(xlm_r, serde_json::from_slice::<serde_json::Value>(&bytes).expect("it is JSON"));
+    for pair in
+        ["", "<s>A</s>", "<s>B</s>A</s>", "<s>A</s>B", "</s>A</s>B</s>", "<s>A<no>B</s>", "A</s>B"]
+    {
+        let error = of_pairs(99, &placing(template(pair))).expect_err(pair).to_string();
+        assert!(error.contains("how two texts become one"), "{error}");
+    }
+}

@@ -1,0 +1,44 @@
+//! What a model is for.
+
+use serde::Deserialize;
+
+use super::{Manifest, ManifestError, require};
+
+/// What the model gives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// Vectors of texts.
+    #[default]
+    Embedding,
+    /// How well the second text of a pair answers the first one. This score is the slope of the
+    /// dense vector, which is a point of the unit circle: its first number over its second one. So
+    /// engines and golden numbers need not tell such a model from others, and the cosine of two
+    /// points is near one where the probabilities that the scores stand for are near.
+    CrossEncoder,
+}
+
+impl ModelKind {
+    /// The word of answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::CrossEncoder => "cross-encoder",
+        }
+    }
+}
+
+/// Floats of a point whose slope is a score.
+const POINT: usize = 2;
+
+/// Refuses what a cross-encoder cannot have.
+pub(super) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
+    let is_bare = manifest.hidden_size == POINT
+        && manifest.matryoshka_dimensions.is_empty()
+        && manifest.sparse.is_none()
+        && manifest.prompts.are_none();
+    require(is_bare || manifest.kind == ModelKind::Embedding, "kind", || {
+        "a cross-encoder has hidden_size 2, no shorter vectors, no lexical weights and no prompts"
+            .into()
+    })
+}
