@@ -9,6 +9,9 @@ CANARY = (
 )
 
 
+CROSS_ENCODER = "cross-encoder"
+
+
 @dataclass(frozen=True)
 class Description:
     """Names, prompts, and the text of the canary."""
@@ -23,6 +26,8 @@ class Description:
     canary_text: str = CANARY
     sources: dict[str, str] = field(default_factory=dict)
     """Field of the manifest, or weights -> where it comes from, for those who compare models."""
+    kind: str | None = None
+    """Where the model is none of vectors."""
 
 
 DEFAULT_PACKAGE = Description(

@@ -103,6 +103,7 @@ def _content(plan: Plan, folder: Path) -> dict[str, Any]:
         "aliases": about.aliases,
         "revision": about.revision,
         "license": about.license,
+        **({"kind": about.kind} if about.kind else {}),
         "hidden_size": architecture.width,
         "vocab_size": words.size,
         "max_input_tokens": architecture.max_input_tokens,

@@ -70,6 +70,9 @@ class Family:
     """Whether config.json names code of the model's own, for which this description stands."""
     head: str | None = None
     """The published name of a head that gives lexical weights, among the other weights."""
+    scorer: tuple[str, str] | None = None
+    """How the names of a cross-encoder's two products end: a tanh is behind the first one, and the
+    second one gives the score."""
 
     @cached_property
     def published(self) -> dict[str, str]:

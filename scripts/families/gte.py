@@ -1,4 +1,4 @@
-"""GTE's own layers: gte-multilingual-base, snowflake-arctic-embed-m-v2.0."""
+"""GTE's own layers: gte-multilingual-base and its re-ranker, snowflake-arctic-embed-m-v2.0."""
 
 from .family import FULL, OFF, Family
 
@@ -21,4 +21,5 @@ GTE = Family(
     rotary={FULL: ("rope_theta",)},
     own_code=True,
     head="classifier",
+    scorer=("pooler.dense", "classifier"),
 )

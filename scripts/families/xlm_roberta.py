@@ -1,4 +1,4 @@
-"""XLM-R and RoBERTa: BGE-M3, multilingual-e5, arctic-l-v2."""
+"""XLM-R and RoBERTa: BGE-M3, bge-reranker, multilingual-e5, arctic-l-v2."""
 
 from .bert import BERT
 from .family import Family
@@ -8,4 +8,5 @@ XLM_ROBERTA = Family(
     model_types=("xlm-roberta", "roberta", "camembert"),
     names=BERT.names,
     padding_has_positions=True,
+    scorer=("classifier.dense", "classifier.out_proj"),
 )

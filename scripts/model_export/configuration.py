@@ -35,8 +35,8 @@ tie_* language summary_* matryoshka_dimensions use_flash_attn fused_* use_xentro
 use_memory_efficient_attention unpad_inputs reference_compile repad_logits_with_grad
 deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output pad_vocab_size_multiple
 reorder_and_upcast_attn sinusoidal_pos_embds return_dict max_length num_beams num_return_sequences
-length_penalty repetition_penalty temperature top_k top_p"""
-"""Keys that say nothing of vectors: training, kernels, heads for other tasks."""
+length_penalty repetition_penalty temperature top_k top_p sentence_transformers sbert_ce_*"""
+"""Keys that say nothing of vectors or logits: training, kernels, heads for other tasks."""
 
 
 class Configuration:
@@ -111,6 +111,19 @@ class Configuration:
         is_list = isinstance(found, list) and all(type(d) is int and 0 < d <= width for d in found)
         self._demand(is_list, key, f"a list of numbers from 1 to {width} is needed")
         return sorted(set(found) - {width})
+
+    def scorer(self) -> tuple[str, str]:
+        """How the names of the two products end that score a pair; see `Family.scorer`."""
+        found, family, labels = self.family.scorer, self.family, self._get("id2label")
+        typed = "the tokens of its second text have a type of their own"
+        other = "its head is not two products with a tanh between them"
+        why = f"a cross-encoder of {family.name}'s kind cannot be exported: "
+        why += typed if family.has("emb.type") else other
+        self._demand(found is not None, "architectures", why)
+        assert found is not None
+        one = "a cross-encoder with one label, the score, is needed"
+        self._demand(isinstance(labels, dict) and len(labels) == 1, "id2label", one)
+        return found
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""

@@ -1,6 +1,8 @@
-"""The Dense modules of sentence-transformers, which stand between a model's pooling and its end."""
+"""What stands between a model's pooling and its end: Dense modules of sentence-transformers, or the
+head of a cross-encoder."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,36 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
         for name, value in parts.items():
             tensors[f"dense{number}.{name}"] = Stored(value.shape, "F32", value.__getitem__)
     return tuple(shapes), tensors
+
+
+def of_pairs(
+    names: tuple[str, str], take: Callable[[str, tuple[int, ...]], Stored], width: int
+) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
+    """The head of a cross-encoder; `take` finds a published tensor by the end of its name.
+
+    The score is the first of two numbers of which the other one is 1, so that the length 1, which
+    every vector gets, leaves it as their quotient.
+    """
+    inner, outer = names
+
+    def above(name: str, value: float) -> Stored:
+        shape = (1, width) if name.endswith("weight") else (1,)
+        score = take(name, shape)
+
+        def part(rows: stored.Rows) -> np.ndarray:
+            first = score.read()
+            return np.concatenate([first, np.full_like(first, value)])[rows]
+
+        return Stored((2, *shape[1:]), "F32", part)
+
+    tensors = {
+        "dense0.w": take(f"{inner}.weight", (width, width)),
+        "dense0.b": take(f"{inner}.bias", (width,)),
+        "dense1.w": above(f"{outer}.weight", 0.0),
+        "dense1.b": above(f"{outer}.bias", 1.0),
+    }
+    shapes = Dense(width, biased=True, tanh=True), Dense(2, biased=True, tanh=False)
+    return shapes, tensors
 
 
 def _read(module: Path) -> tuple[np.ndarray, np.ndarray, bool]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from default_package import checks, command, manifest, vocabulary
 from default_package.choices import SHAPES, Pooling, Precision
 from default_package.command import say
-from default_package.description import Description
+from default_package.description import CROSS_ENCODER, Description
 from default_package.encoder import Architecture, Encoder
 from default_package.errors import PackageError
 from default_package.vocabulary import Vocabulary
@@ -111,6 +111,9 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     if prompts:
         files = [said.sources["prompts"]] if said.prompts else []
         typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *files])
+    if said.scorer and (prompts or options.shorter_vectors):
+        typed_in_vain = "--query-prompt, --passage-prompt and --shorter-vectors"
+        raise PackageError(f"{typed_in_vain} are for models of vectors: {name} is a cross-encoder")
     encoder = snapshot.open_encoder(folder, said, with_head=with_head)
     width = encoder.architecture.width
     dimensions = Configuration(folder / "config.json").dimensions(width)
@@ -131,6 +134,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         default_prompt=said.default_prompt or ("query" if "query" in prompts else None),
         matryoshka_dimensions=dimensions,
         sources=said.sources | typed,
+        kind=CROSS_ENCODER if said.scorer else None,
     )
     values = {"max_input_tokens": encoder.architecture.max_input_tokens, "prompts": about.prompts}
     values |= {"pooling": said.pooling.value, "matryoshka_dimensions": dimensions}

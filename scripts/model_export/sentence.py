@@ -8,10 +8,13 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from default_package.choices import Pooling
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile, read_json
+
+from .configuration import Configuration
 
 POOLINGS = {
     "cls": Pooling.CLS,
@@ -32,8 +35,16 @@ PLAIN = {
     "module_output_name": "token_embeddings",
 }
 """Key of the Transformer module -> the only value that can be served, and the default."""
+PLAIN_OF_PAIRS = PLAIN | {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+    "module_output_name": "scores",
+}
+"""That of cross-encoders."""
 TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs", *PLAIN}
 POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
+MODULES = "modules.json"
+MODEL = "config_sentence_transformers.json"
 MODEL_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype"}
 """They choose a kernel, a precision, or a layer whose output is not used."""
@@ -55,10 +66,14 @@ class Sentence:
     default_prompt: str | None
     sources: dict[str, str]
     """Field of the manifest -> the file and its key that the field comes from."""
+    scorer: tuple[str, str] | None = None
+    """What makes a score of the vector; there are cross-encoders alone that have one."""
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     """That of the model in `folder`; `pooling` wins over what its files say."""
+    if pooling is None and _scores_pairs(folder):
+        return _of_pairs(folder)
     path, normalizes = _modules(folder)
     sources = {"pooling": "--pooling"}
     if pooling is None:
@@ -67,6 +82,25 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     tokens_max, sources["max_input_tokens"] = _tokens_max(folder)
     prompts, default, sources["prompts"] = _prompts(folder, normalizes)
     return Sentence(pooling, tokens_max, prompts, default, sources)
+
+
+def _scores_pairs(folder: Path) -> bool:
+    """Whether it is a cross-encoder: a classifier without modules that make vectors."""
+    named = read_json(folder / NETWORK).get("architectures") or []
+    kinds = {kind.rpartition(".")[2] for kind, _ in _entries(folder / MODULES)}
+    return kinds <= {"Transformer"} and any(n.endswith("ForSequenceClassification") for n in named)
+
+
+def _of_pairs(folder: Path) -> Sentence:
+    scorer = Configuration(folder / NETWORK).scorer()
+    tokens_max, source = _tokens_max(folder, PLAIN_OF_PAIRS)
+    about = _known(folder / MODEL, {*MODEL_KEYS, "activation_fn"})
+    only, key = "CrossEncoder", "model_type"
+    about.demand(about.get(key, only) == only, key, f"its architecture is that of a {only}")
+    none = not any((about.get("prompts") or {}).values())
+    about.demand(none, "prompts", "those of a cross-encoder cannot be served")
+    sources = {"pooling": f"{NETWORK}, architectures", "max_input_tokens": source}
+    return Sentence(Pooling.CLS, tokens_max, {}, None, sources, scorer)
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:
@@ -81,16 +115,23 @@ def _known(path: Path, keys: set[str]) -> JsonFile:
     return stored
 
 
-def _modules(folder: Path) -> tuple[Path, bool]:
-    """The file of the pooling, and whether vectors get the length 1 behind it."""
-    path = folder / "modules.json"
+def _entries(path: Path) -> list[tuple[str, str]]:
+    """Type and folder of each module; none where there is no list."""
     if not path.exists():
-        return folder / "1_Pooling" / "config.json", False
+        return []
     try:
-        entries = [(e["type"], e["path"]) for e in json.loads(path.read_text("utf-8"))]
-        kinds = [kind.split(".")[-1] for kind, _ in entries]
+        return [(e["type"], e["path"]) for e in json.loads(path.read_text("utf-8"))]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PackageError(f"{path} is not a list of modules") from error
+
+
+def _modules(folder: Path) -> tuple[Path, bool]:
+    """The file of the pooling, and whether vectors get the length 1 behind it."""
+    path = folder / MODULES
+    if not path.exists():
+        return folder / "1_Pooling" / "config.json", False
+    entries = _entries(path)
+    kinds = [kind.rpartition(".")[2] for kind, _ in entries]
     foreign = [kind for kind, _ in entries if not kind.startswith("sentence_transformers.")]
     why = ""
     if foreign:
@@ -126,14 +167,14 @@ def _pooling(path: Path) -> tuple[Pooling, str]:
     return POOLINGS[modes[0]], MODE if stored.get(MODE) or not old else old[0]
 
 
-def _tokens_max(folder: Path) -> tuple[int | None, str]:
+def _tokens_max(folder: Path, plain: dict[str, Any] = PLAIN) -> tuple[int | None, str]:
     """And what says so; the tokenizer's file is asked when the module's does not say."""
     paths = [folder / f"sentence_{name}_config.json" for name in ENCODERS]
     stored = _known(next((p for p in paths if p.exists()), paths[0]), TRANSFORMER_KEYS)
     lowers = stored.get("do_lower_case") is True and _lowers_anyway(folder)
-    for key, plain in PLAIN.items():
-        is_plain = stored.get(key, plain) == plain or (key == "do_lower_case" and lowers)
-        stored.demand(is_plain, key, f"only {plain!r} can be served")
+    for key, only in plain.items():
+        is_plain = stored.get(key, only) == only or (key == "do_lower_case" and lowers)
+        stored.demand(is_plain, key, f"only {only!r} can be served")
     for key in ("model_args", "model_kwargs"):
         if others := sorted(set(stored.get(key) or {}) - HARMLESS_ARGUMENTS):
             raise PackageError(f"{stored.path} has {others[0]!r} in {key}: it cannot be served")
@@ -160,7 +201,7 @@ def _lowers_anyway(folder: Path) -> bool:
 
 def _prompts(folder: Path, normalizes: bool) -> tuple[dict[str, str], str | None, str]:
     """Those of queries and passages by the server's names, the default one, and what says so."""
-    stored = _known(folder / "config_sentence_transformers.json", MODEL_KEYS)
+    stored = _known(folder / MODEL, MODEL_KEYS)
     only, key = "SentenceTransformer", "model_type"
     wanted = f"only {only}, a model of one dense vector a text, can be served"
     stored.demand(stored.get(key, only) == only, key, wanted)

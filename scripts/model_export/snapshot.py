@@ -76,8 +76,16 @@ def open_encoder(
         return found if len(rows) == 1 else found.rows(start, shapes[name])
 
     tensors = {name: take(name) for name in shapes}
-    modules, behind = dense.read(folder, sizes.hidden)
+
+    def take_ending(end: str, shape: tuple[int, ...]) -> Stored:
+        return _take(weights, next((name for name in weights if name.endswith(end)), end), shape)
+
+    if said.scorer:
+        modules, behind = dense.of_pairs(said.scorer, take_ending, sizes.hidden)
+    else:
+        modules, behind = dense.read(folder, sizes.hidden)
     architecture = replace(architecture, dense=modules)
+    with_head = with_head and not said.scorer
     head = _head(folder, weights, architecture) if with_head else None
     return Encoder(architecture, Snapshot(tensors | behind), head)
 

@@ -42,6 +42,8 @@ class Package:
     def load(cls, root: Path) -> Package:
         """Reads the manifest."""
         stored = manifest.read(root)
+        if kind := stored.get("kind"):
+            raise PackageError(f"{root} is a {kind}: only graphs of vectors are measured here")
         # A package without a head has none.
         dropped = frozenset((stored["sparse"] or {}).get("dropped_token_ids", ()))
         names = ("max_input_tokens", "pad_token_id", "pooling")

@@ -26,9 +26,11 @@ GOLDEN_COSINE_MIN = 1 - 1e-9
 HALF_WEIGHT_MAX = 0.05
 """In bf16: weights here reach 1, and random networks round more than trained ones."""
 NAMES = [family.name for family in FAMILIES]
+PAIRS = [f"{family.name}-pairs" for family in FAMILIES if family.scorer]
+"""Cross-encoders."""
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[*NAMES, *PAIRS])
 def folder(request: pytest.FixtureRequest) -> Path:
     return FOLDERS / request.param
 
@@ -39,12 +41,18 @@ def encoder(folder: Path) -> Encoder:
 
 
 def expected_of(folder: Path) -> list[dict]:
-    return json.loads((folder / "expected.json").read_text())["texts"]
+    texts = json.loads((folder / "expected.json").read_text())["texts"]
+    for text in texts:
+        if "logit" in text:
+            text["dense"] = np.array([text["logit"], 1.0]) / np.hypot(text["logit"], 1.0)
+    return texts
 
 
 def check(found: Found, expected: dict, cosine_min: float, weight_max: float) -> None:
     assert cosine(found.dense, np.asarray(expected["dense"])) >= cosine_min
     assert np.linalg.norm(found.dense) == pytest.approx(1.0, abs=1e-5)
+    if "logit" in expected:
+        assert found.dense[0] / found.dense[1] == pytest.approx(expected["logit"], abs=weight_max)
     if "token_weights" in expected:
         weights = np.asarray(expected["token_weights"])
         assert weights.any() or len(weights) < 40, "only zeros prove nothing"
@@ -52,7 +60,7 @@ def check(found: Found, expected: dict, cosine_min: float, weight_max: float) ->
 
 
 def test_every_family_has_a_model_and_every_model_a_family() -> None:
-    assert sorted(NAMES) == sorted(path.name for path in FOLDERS.iterdir())
+    assert sorted([*NAMES, *PAIRS]) == sorted(path.name for path in FOLDERS.iterdir())
 
 
 def test_the_graph_gives_what_the_reference_implementation_gave(
@@ -68,8 +76,8 @@ def test_the_graph_gives_what_the_reference_implementation_gave(
         [found] = runtime.run_batch(rows.alone(ids, pooling)).values()
         check(found, text, COSINE_MIN, WEIGHT_MAX)
     # All of them in one row, then the longest between two others.
-    room = sum(rows.room(len(ids)) for ids in sequences)
-    for order in ([0, 1, 2, 3, 4], [2, 4, 1]):
+    room, every = sum(rows.room(len(ids)) for ids in sequences), list(range(len(sequences)))
+    for order in (every, [2, every[-1], 1]):
         packed = rows.batch(sequences, [order, []], room, 1, pooling)
         for number, found in runtime.run_batch(packed).items():
             check(found, texts[number], COSINE_MIN, WEIGHT_MAX)

@@ -392,3 +392,18 @@ fn a_cross_encoder_needs_a_way_to_join_texts_and_room_for_them() {
         assert!(error.contains("how two texts become one"), "{error}");
     }
 }
+
+#[test]
+fn pairs_have_the_ids_that_transformers_gave_them() {
+    let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/families");
+    let expected = fs::read(families.join("xlm-roberta-pairs/expected.json")).expect("it is there");
+    let expected: serde_json::Value = serde_json::from_slice(&expected).expect("it is JSON");
+    let tokenizer = of_pairs(160, &placing(template("<s>A</s></s>B</s>"))).expect("it fits");
+    for pair in expected["texts"].as_array().expect("a list") {
+        let [query, document] = ["query", "document"].map(|name| {
+            let text = pair[name].as_str().expect("a text");
+            tokenizer.tokenize(text, None, &|| true).expect("legal")
+        });
+        assert_eq!(json!(*tokenizer.pair(&query, &document).ids), pair["ids"], "{pair}");
+    }
+}

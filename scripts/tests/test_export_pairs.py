@@ -1,0 +1,127 @@
+"""Cross-encoders: the package of one, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import export_snapshots as snapshots
+import numpy as np
+import pytest
+from export_packages import check_files, manifest_of, run
+
+from default_package.choices import Pooling
+from default_package.errors import PackageError
+from default_package.runtime import Runtime
+from fixtures import FAMILIES
+from model_export import sentence, snapshot, stored
+from quantization.score import Package
+
+TASK = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+MODULE = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = shutil.copytree(FAMILIES / "xlm-roberta-pairs", tmp_path / "model")
+    shutil.copy(snapshots.TOKENIZER, found / "tokenizer.json")
+    return found
+
+
+def change(folder: Path, name: str, **keys: Any) -> None:
+    path = folder / name
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(stored | keys), encoding="utf-8")
+
+
+def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert run(monkeypatch, "--model", folder, "--precision", "fp32", "--out", out) == 0
+    check_files(out)
+    manifest = manifest_of(out)
+    assert (manifest["kind"], manifest["hidden_size"]) == ("cross-encoder", 2)
+    assert (manifest["pooling"], manifest["sparse"], manifest["prompts"]) == ("cls", None, {})
+    assert manifest["max_input_tokens"] == 160
+    assert manifest["sources"]["pooling"] == "config.json, architectures"
+    pairs = json.loads((folder / "expected.json").read_text())["texts"]
+    runtime = Runtime(out / "model.onnx", "f32")
+    found = runtime.run([pair["ids"] for pair in pairs], manifest["pad_token_id"], "cls")
+    logits = [row.dense[0] / row.dense[1] for row in found]
+    np.testing.assert_allclose(logits, [pair["logit"] for pair in pairs], atol=1e-4)
+    with pytest.raises(PackageError, match="is a cross-encoder: only graphs of vectors"):
+        Package.load(out)
+
+
+def test_files_of_sentence_transformers_are_those_of_the_same_model(folder: Path) -> None:
+    plain = sentence.read(folder)
+    (folder / "modules.json").write_text(json.dumps([MODULE]))
+    change(folder, "sentence_bert_config.json", **TASK, max_seq_length=20)
+    about = {"model_type": "CrossEncoder", "prompts": {}, "activation_fn": "torch.nn.Sigmoid"}
+    change(folder, "config_sentence_transformers.json", **about)
+    change(folder, "config.json", sentence_transformers={"activation_fn": "torch.nn.Identity"})
+    said = sentence.read(folder)
+    assert (said.scorer, said.pooling, said.tokens_max) == (plain.scorer, Pooling.CLS, 20)
+    snapshots.open_encoder(folder)
+
+
+def test_a_classifier_with_a_pooling_is_a_model_of_vectors(folder: Path) -> None:
+    assert sentence.read(folder, Pooling.MEAN).scorer is None
+    snapshots.write_modules(folder, Pooling.CLS)
+    assert sentence.read(folder).scorer is None
+
+
+def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path) -> None:
+    whole = stored.read(folder / "model.safetensors")
+    headers = {n: SimpleNamespace(shape=list(t.shape), dtype=t.dtype) for n, t in whole.items()}
+    said = sentence.read(folder)
+    snapshot.open_encoder(folder, said, weights=headers)
+    for name in ("classifier.dense.bias", "classifier.out_proj.weight"):
+        less = {key: one for key, one in headers.items() if key != name}
+        with pytest.raises(PackageError, match=f"the weights lack the tensor {name}"):
+            snapshot.open_encoder(folder, said, weights=less)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "keys", "message"),
+    [
+        ("xlm-roberta", "config.json", {"id2label": {"0": "no", "1": "yes"}}, "with one label"),
+        ("xlm-roberta", "config.json", {"id2label": None}, "with one label"),
+        ("bert", "config.json", {}, "second text have a type of their own"),
+        ("distilbert", "config.json", {}, "of distilbert's kind cannot .* not two products"),
+        ("modernbert", "config.json", {}, "of modernbert's kind cannot be exported"),
+        ("xlm-roberta", "sentence_bert_config.json", {"transformer_task": "fill-mask"}, "fill-m"),
+        (
+            "xlm-roberta",
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "q: "}},
+            "prompts .* cannot be served",
+        ),
+        (
+            "xlm-roberta",
+            "config_sentence_transformers.json",
+            {"model_type": "SentenceTransformer"},
+            "that of a CrossEncoder",
+        ),
+    ],
+)
+def test_another_cross_encoder_is_refused_by_what_it_lacks(
+    tmp_path: Path, model: str, name: str, keys: dict[str, Any], message: str
+) -> None:
+    folder = shutil.copytree(FAMILIES / model, tmp_path / "model")
+    (folder / "modules.json").unlink()
+    named = {"architectures": ["AnyForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    change(folder, "config.json", **named)
+    change(folder, name, **keys)
+    with pytest.raises(PackageError, match=message):
+        sentence.read(folder)
+
+
+def test_what_only_models_of_vectors_have_cannot_be_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for flags in (["--query-prompt", "q: "], ["--shorter-vectors", "1"]):
+        assert run(monkeypatch, "--model", folder, "--out", tmp_path / "out", *flags) == 1
+        assert "is a cross-encoder" in capsys.readouterr().err
