@@ -75,9 +75,13 @@ void* __wrap__Znwm(std::size_t bytes) {
 
 #define CHECK(condition) duovec::testing::check((condition), #condition, __FILE__, __LINE__)
 
-int main() {
+/// With an argument it ends after the first test that fails.
+int main(int arguments, char**) {
     int failed = 0;
     for (duovec::testing::Case const& one : duovec::testing::cases()) {
+        if (failed > 0 && arguments > 1) {
+            return 1;
+        }
         int const before = duovec::testing::failures();
         try {
             one.body();

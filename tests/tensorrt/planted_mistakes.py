@@ -1,4 +1,4 @@
-"""Plants mistakes in a copy of cpp/, one at a time: the session's tests must catch each of them.
+"""Plants mistakes in a copy of cpp/: the session's tests must catch each of them.
 
 What it proves is the rig, not the code: a test that no mistake can fail would show here.
 """
@@ -13,25 +13,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ["builder", "cuda", "diagnostics", "engine", "layout", "library", "network", "session"]
-#: What catches a mistake, and what it is linked with besides.
-TEST = "session_test"
-WRAPPED = ["-Wl,--wrap=_Znwm", f"-Wl,--version-script={ROOT / 'cpp/testing/own_symbols.map'}"]
+#: The program is one translation unit, since NVIDIA's headers take most of a compiler's time. It
+#: has all mistakes, and each run makes one.
+SOURCES = ["cuda.cc", "layout.cc", "flavour.cc", "session_test.cc"]
 COMPILE = [
     *("c++", "-std=c++20", "-O0", "-w", "-fvisibility=hidden", "-pthread"),
     *("-isystem", str(ROOT / "third_party/cuda/include")),
     *("-isystem", str(ROOT / "third_party/headers/tensorrt")),
-    "-DDUOVEC_FLAVOUR=tensorrt",
+    *("-DDUOVEC_FLAVOUR=tensorrt", "-Wl,--wrap=_Znwm", "-ldl"),
+    f"-Wl,--version-script={ROOT / 'cpp/testing/own_symbols.map'}",
 ]
-#: What takes most of a compiler's time; it is read once for all sources with a mistake.
-HEADERS = '#include <functional>\n#include <map>\n#include <thread>\n#include "session.h"\n'
+#: Whether this run makes the mistake of that number.
+PLANTED = """#include <cstdlib>
+inline bool planted(int number) {
+    static int const made = std::atoi(std::getenv("DUOVEC_TEST_PLANTED"));
+    return made == number;
+}
+"""
 #: A test program that waits for ever has caught its mistake too.
 SECONDS_MAX = 60
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """`old` stands once in `file`; with `new` in its place the tests must fail."""
+    """`new` takes the place of `old`, which stands once in `file`.
+
+    `PLANTED` in `new` is true in the run that makes this mistake, and then the tests must fail.
+    """
 
     name: str
     file: str
@@ -43,227 +51,214 @@ MISTAKES = [
     Mistake(
         "tensors are not aligned",
         "layout.cc",
-        "layout.tensors[tensor] = {aligned(end), is_there ? bytes : 0};",
-        "layout.tensors[tensor] = {end, is_there ? bytes : 0};",
+        "{aligned(end), is_there",
+        "{PLANTED ? end : aligned(end), is_there",
     ),
     Mistake(
         "only the ids are copied",
         "session.cc",
-        "staged_->layout.inputs_bytes, cudaMemcpyHostToDevice",
-        "staged_->layout.tensors[kInputIds].bytes, cudaMemcpyHostToDevice",
+        "staged_->layout.inputs_bytes",
+        "PLANTED ? staged_->layout.tensors[kInputIds].bytes : staged_->layout.inputs_bytes",
     ),
     Mistake(
         "the lexical weights are not copied",
         "session.cc",
-        "staged_->layout.outputs_bytes, cudaMemcpyDeviceToHost,",
-        "staged_->layout.tensors[kDense].bytes, cudaMemcpyDeviceToHost,",
+        "staged_->layout.outputs_bytes",
+        "PLANTED ? staged_->layout.tensors[kDense].bytes : staged_->layout.outputs_bytes",
     ),
     Mistake(
         "the rows are read before the device is done",
         "session.cc",
-        "        cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "
-        '"wait for the device");\n'
-        "    } else {\n        synchronize();\n    }\n",
-        "    }\n",
+        "    if (sleeps) {\n",
+        "    if (PLANTED) {\n    } else if (sleeps) {\n",
     ),
     Mistake(
         "a context keeps the shape of the batch before",
         "session.cc",
         "if (profile.bound != staged_) {",
-        "if (profile.bound == nullptr) {",
+        "if (PLANTED ? profile.bound == nullptr : profile.bound != staged_) {",
     ),
     Mistake(
         "every shape runs with the first profile",
         "session.cc",
         "bucket.profile = *profile;",
-        "bucket.profile = 0;",
+        "bucket.profile = PLANTED ? 0 : *profile;",
     ),
     Mistake(
         "scratch memory is that of the first profile",
         "session.cc",
-        "scratch_bytes_ = std::max(scratch_bytes_, needed);",
-        "scratch_bytes_ = engine_.vendor().getDeviceMemorySizeForProfileV2(0 * index);",
+        "engine_.vendor().getDeviceMemorySizeForProfileV2(index)",
+        "engine_.vendor().getDeviceMemorySizeForProfileV2(PLANTED ? 0 : index)",
     ),
     Mistake(
         "a context gets no more scratch memory than its profile needs",
         "session.cc",
-        "context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);",
-        "context->setDeviceMemoryV2(scratch_.get(), "
-        "engine.getDeviceMemorySizeForProfileV2(index));",
+        "setDeviceMemoryV2(scratch_.get(), scratch_bytes_)",
+        "setDeviceMemoryV2(scratch_.get(), "
+        "PLANTED ? engine.getDeviceMemorySizeForProfileV2(index) : scratch_bytes_)",
     ),
     Mistake(
         "contexts get no scratch memory",
         "session.cc",
-        "context->setDeviceMemoryV2(scratch_.get(),",
-        "context->setDeviceMemoryV2(nullptr,",
+        "setDeviceMemoryV2(scratch_.get(),",
+        "setDeviceMemoryV2(PLANTED ? nullptr : scratch_.get(),",
     ),
     Mistake(
         "all inputs are read where the first one lies",
         "session.cc",
         "at(block, bucket.layout.tensors[tensor])",
-        "at(block, bucket.layout.tensors[is_input ? 0 : tensor])",
+        "at(block, bucket.layout.tensors[PLANTED && is_input ? 0 : tensor])",
     ),
     Mistake(
         "the address of outputs is not set",
         "session.cc",
-        "for (TensorRule const& rule : tensor_rules(engine_.elements().has_token_weights)) {",
-        "for (TensorRule const& rule : kInputRules) {",
+        "        bool const is_input = tensor < kInputs;\n",
+        "        bool const is_input = tensor < kInputs;\n"
+        "        if (PLANTED && !is_input) break;\n",
     ),
     Mistake(
         "there is room for one span of a row",
         "layout.cc",
         "        for (Axis const axis : kTensorRules[tensor].axes) {\n",
         "        for (Axis const axis : kTensorRules[tensor].axes) {\n"
-        "            if (axis == Axis::kSpans) continue;\n",
+        "            if (PLANTED && axis == Axis::kSpans) continue;\n",
     ),
     Mistake(
         "a graph is captured without a plain run before",
         "session.cc",
         "    copy_in();\n    enqueue(*captured.context);\n    synchronize();\n",
-        "",
+        "    if (!PLANTED) {\n"
+        "        copy_in();\n        enqueue(*captured.context);\n        synchronize();\n    }\n",
     ),
     Mistake(
         "a capture that fails is not ended",
         "session.cc",
         "    // Whatever happened, the capture must end",
-        '    if (!enqueued) throw Error(ErrorKind::kTransient, "early");\n    //',
+        '    if (PLANTED && !enqueued) throw Error(ErrorKind::kTransient, "early");\n    //',
     ),
     Mistake(
         "every run captures anew",
         "session.cc",
         "    bucket.wants_graph = false;\n",
-        "",
+        "    bucket.wants_graph = PLANTED;\n",
     ),
     Mistake(
         "a captured context is touched again",
         "session.cc",
         "    if (staged_->captured) {\n",
-        "    if (staged_->captured) {\n        bind(*staged_->captured->context, *staged_);\n",
+        "    if (staged_->captured) {\n"
+        "        if (PLANTED) bind(*staged_->captured->context, *staged_);\n",
     ),
     Mistake(
         "a graph goes after the context that it uses",
         "session.h",
-        "        Context context;\n        CudaGraphExec graph;\n",
-        "        CudaGraphExec graph;\n        Context context;\n",
+        "        bool is_worth_keeping = true;\n",
+        "        bool is_worth_keeping = true;\n"
+        "        Captured() = default;\n        Captured(Captured&&) = default;\n"
+        "        ~Captured() {\n            if (PLANTED) context.reset();\n        }\n",
     ),
     Mistake(
         "the stream waits for the default stream",
         "cuda.cc",
-        "&stream, cudaStreamNonBlocking, chosen)",
-        "&stream, cudaStreamDefault, chosen)",
+        "cudaStreamNonBlocking",
+        "PLANTED ? cudaStreamDefault : cudaStreamNonBlocking",
     ),
     Mistake(
         "the thread's device is not that of the session",
         "session.cc",
         "    cuda_.use(engine.device());\n",
-        "",
+        "    if (!PLANTED) cuda_.use(engine.device());\n",
     ),
     Mistake(
         "the runtime goes before its engine",
-        "engine.h",
-        "    std::unique_ptr<nvinfer1::IRuntime> runtime_;\n"
-        "    std::unique_ptr<nvinfer1::ICudaEngine> engine_;\n",
-        "    std::unique_ptr<nvinfer1::ICudaEngine> engine_;\n"
-        "    std::unique_ptr<nvinfer1::IRuntime> runtime_;\n",
+        "engine.cc",
+        "    // The last owner may be on a thread that has never used the device.\n",
+        "    if (PLANTED) runtime_.reset();\n",
     ),
     Mistake(
         "a context may be destroyed while the stream still works for it",
         "session.cc",
         "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {",
-        "    if (false) {",
+        "    if (!PLANTED && "
+        "session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {",
     ),
     Mistake(
         "what is on a lost device is destroyed",
         "session.cc",
-        "    if (!session->engine_.is_lost()) {\n        delete context;",
-        "    {\n        delete context;",
+        "    if (!session->engine_.is_lost()) {",
+        "    if (PLANTED || !session->engine_.is_lost()) {",
     ),
     Mistake(
         "stages are measured between the wrong events",
         "session.cc",
         "nanoseconds(copied_in_, computed_),",
-        "nanoseconds(computed_, copied_out_),",
+        "PLANTED ? nanoseconds(computed_, copied_out_) : nanoseconds(copied_in_, computed_),",
     ),
     Mistake(
         "a failed allocation is taken for a failed run",
         "cuda.cc",
         "            return ErrorKind::kOutOfMemory;",
-        "            return ErrorKind::kTransient;",
+        "            return PLANTED ? ErrorKind::kTransient : ErrorKind::kOutOfMemory;",
     ),
     Mistake(
         "the tensors' types are not those of the plan",
         "engine.cc",
-        "        case DataType::kHALF:\n            return Element::kFloat16;",
-        "        case DataType::kHALF:\n            return Element::kFloat32;",
+        "            return Element::kFloat16;",
+        "            return PLANTED ? Element::kFloat32 : Element::kFloat16;",
     ),
     Mistake(
         "every run allocates on the host",
         "session.cc",
         "    record(started_);\n",
-        "    record(started_);\n    delete new int(staged_->shape.rows);\n",
+        "    record(started_);\n    if (PLANTED) delete new int(staged_->shape.rows);\n",
     ),
     Mistake(
         "captures are not kept apart from other contexts",
         "session.cc",
         "    std::lock_guard const alone(engine_.contexts());\n    bucket.wants_graph",
+        "    std::recursive_mutex other;\n"
+        "    std::lock_guard const alone(PLANTED ? other : engine_.contexts());\n"
         "    bucket.wants_graph",
     ),
     Mistake(
         "a refused graph is given up at once",
         "session.cc",
-        "for (bool const is_last : {false, true})",
-        "for (bool const is_last : {true})",
+        "for (bool const is_last : {false, true}) {\n",
+        "for (bool const is_last : {false, true}) {\n        if (PLANTED && !is_last) continue;\n",
     ),
     Mistake(
         "the plan's profiles are not compared",
         "engine.cc",
         "        if (*found != wanted) {",
-        "        if (false) {",
+        "        if (!PLANTED && *found != wanted) {",
     ),
 ]
 
 
-def compile_all(source: Path, folder: Path, names: list[str], *options: str) -> None:
-    """Compiles `names` from `source` into `folder`."""
-    for name in names:
-        command = [*COMPILE, *options, "-I", str(source), "-I", str(ROOT / "cpp")]
-        command += ["-c", str(source / f"{name}.cc"), "-o", str(folder / f"{name}.o")]
-        subprocess.run(command, check=True)
+def plant(folder: Path) -> None:
+    """Writes a copy of cpp/ with all mistakes into `folder`."""
+    shutil.copytree(ROOT / "cpp", folder)
+    (folder / "planted.h").write_text(PLANTED)
+    for number, mistake in enumerate(MISTAKES, start=1):
+        file = folder / mistake.file
+        text = file.read_text()
+        if text.count(mistake.old) != 1:
+            sys.exit(f"{mistake.name}: its place is not found once in cpp/{mistake.file}")
+        new = mistake.new.replace("PLANTED", f"planted({number})")
+        file.write_text(text.replace(mistake.old, new))
 
 
-def passes(program: Path, parts: list[Path]) -> bool:
-    """Links the parts, which the test is one of, and runs it."""
-    link = ["c++", "-pthread", *WRAPPED, *map(str, parts), "-o", str(program), "-ldl"]
-    subprocess.run(link, check=True)
+def passes(program: Path, planted: int) -> bool:
+    """Whether all tests pass with that mistake, of which 0 is none."""
+    variables = {**os.environ, "DUOVEC_TEST_PLANTED": str(planted)}
+    command = [program, "until-one-fails"]
     try:
-        done = subprocess.run([str(program)], capture_output=True, timeout=SECONDS_MAX, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=SECONDS_MAX, check=False, env=variables
+        )
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0
-
-
-def caught(mistake: Mistake, work: Path, good: Path) -> bool:
-    """Whether the tests fail with the mistake; what uses the changed file is compiled anew."""
-    folder = work / mistake.name.replace(" ", "-").replace("'", "")
-    text = (ROOT / "cpp" / mistake.file).read_text()
-    if text.count(mistake.old) != 1:
-        sys.exit(f"{mistake.name}: its place is not found once in cpp/{mistake.file}")
-    text = text.replace(mistake.old, mistake.new)
-    if mistake.file.endswith(".h"):
-        changed = ["engine", "session", TEST]
-        shutil.copytree(ROOT / "cpp", folder)
-        (folder / mistake.file).write_text(text)
-        compile_all(folder, folder, changed)
-    else:
-        changed = [mistake.file.removesuffix(".cc")]
-        folder.mkdir()
-        (folder / mistake.file).write_text(text)
-        compile_all(folder, folder, changed, "-include", str(good / "headers.h"))
-    names = [*SOURCES, TEST]
-    parts = [(folder if name in changed else good) / f"{name}.o" for name in names]
-    found = not passes(folder / "test", parts)
-    shutil.rmtree(folder)
-    return found
 
 
 def main() -> None:
@@ -273,22 +268,18 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="folder to work in")
     arguments = parser.parse_args()
     os.environ["DUOVEC_TEST_STANDIN_DIR"] = str(arguments.standins)
-    good = arguments.work / "good"
-    good.mkdir(parents=True)
-    headers = good / "headers.h"
-    headers.write_text(HEADERS)
-    read = ["-I", str(ROOT / "cpp"), "-x", "c++-header", str(headers), "-o", f"{headers}.gch"]
-    subprocess.run([*COMPILE, *read], check=True)
-    compile_all(ROOT / "cpp", good, [*SOURCES, TEST], "-include", str(headers))
-    if not passes(good / "test", [good / f"{name}.o" for name in [*SOURCES, TEST]]):
-        sys.exit(f"{TEST} fails without any mistake")
+    plant(arguments.work)
+    source, program = arguments.work / "all.cc", arguments.work / "all"
+    source.write_text("".join(f'#include "{name}"\n' for name in ["planted.h", *SOURCES]))
+    subprocess.run([*COMPILE, "-I", arguments.work, source, "-o", program], check=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        found = pool.map(lambda one: caught(one, arguments.work, good), MISTAKES)
-        results = list(zip(MISTAKES, found, strict=True))
-    for mistake, is_caught in results:
-        print(f"{'caught' if is_caught else 'MISSED'}  {mistake.name}")
-    missed = sum(not is_caught for _, is_caught in results)
-    print(f"{len(results) - missed} of {len(results)} planted mistakes were caught")
+        passed = list(pool.map(lambda one: passes(program, one), range(len(MISTAKES) + 1)))
+    if not passed[0]:
+        sys.exit("the tests fail without any mistake")
+    for mistake, is_missed in zip(MISTAKES, passed[1:], strict=True):
+        print(f"{'MISSED' if is_missed else 'caught'}  {mistake.name}")
+    missed = sum(passed[1:])
+    print(f"{len(MISTAKES) - missed} of {len(MISTAKES)} planted mistakes were caught")
     sys.exit(1 if missed else 0)
 
 
