@@ -73,8 +73,12 @@ StreamSession::StreamSession(LoadedEngine const& engine, SessionRequest const& r
     copied_out_ = create_event(cuda_, cudaEventBlockingSync);
     add_buckets(request);
     allocate();
-    for (std::size_t profile = 0; profile < engine.profiles().size(); ++profile) {
-        contexts_.push_back({create_context(profile), nullptr});
+    contexts_.resize(engine.profiles().size());
+    for (auto const& [shape, bucket] : buckets_) {
+        Context& context = contexts_[bucket.profile].context;
+        if (context == nullptr) {
+            context = create_context(bucket.profile);
+        }
     }
 }
 
@@ -118,9 +122,7 @@ void StreamSession::allocate() {
     for (auto const& [shape, bucket] : buckets_) {
         inputs = std::max(inputs, bucket.layout.inputs_bytes);
         outputs = std::max(outputs, bucket.layout.outputs_bytes);
-    }
-    for (std::size_t profile = 0; profile < engine_.profiles().size(); ++profile) {
-        auto const index = static_cast<std::int32_t>(profile);
+        auto const index = static_cast<std::int32_t>(bucket.profile);
         std::int64_t const needed = engine_.vendor().getDeviceMemorySizeForProfileV2(index);
         scratch_bytes_ = std::max(scratch_bytes_, needed);
     }
@@ -163,18 +165,21 @@ StreamSession::Context StreamSession::create_context(std::size_t profile) {
     auto const index = static_cast<std::int32_t>(profile);
     if (context != nullptr) {
         context->setErrorRecorder(&recorder_);
-        // All of the block: a new context compares the size with the first profile's need,
-        // whichever profile it gets. It gives no result; the recorder tells a refusal.
-        context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);
     }
-    if (context == nullptr || recorder_.getNbErrors() > 0 ||
-        !context->setOptimizationProfileAsync(index, stream_)) {
+    bool done = context != nullptr && context->setOptimizationProfileAsync(index, stream_);
+    if (done) {
+        // The library asks for this before a context with another profile is used.
+        synchronize();
+        // It compares the size with what the chosen profile needs, and gives no result: the
+        // recorder tells a refusal. trtexec takes these steps in this order too.
+        context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);
+        done = recorder_.getNbErrors() == 0;
+    }
+    if (!done) {
         cuda_.check(cuda_.call().cudaGetLastError(), "create an execution context");
         Diagnostics const& said = context == nullptr ? engine_.recorder() : recorder_;
         said.fail(ErrorKind::kInternal, std::string(kProduct) + " gives no execution context");
     }
-    // The library asks for this before a context with another profile is used.
-    synchronize();
     auto const took = SteadyClock::now() - begin;
     auto const bytes = std::int64_t(free_before) - std::int64_t(cuda_.free_bytes());
     ++report_.contexts;

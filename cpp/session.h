@@ -69,7 +69,7 @@ class StreamSession final : public Session {
         std::optional<Captured> captured;
     };
 
-    /// A profile's context and the bucket that it is bound to.
+    /// The context of a profile that some shape needs, and the bucket that it is bound to.
     struct ProfileContext {
         Context context;
         BucketState const* bound = nullptr;
@@ -113,6 +113,7 @@ class StreamSession final : public Session {
     DeviceMemory outputs_;
     DeviceMemory scratch_;
     std::int64_t scratch_bytes_ = 0;
+    /// One for each profile.
     std::vector<ProfileContext> contexts_;
     std::map<Shape, BucketState> buckets_;
     BucketState* staged_ = nullptr;

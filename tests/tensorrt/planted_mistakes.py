@@ -91,17 +91,17 @@ MISTAKES = [
         "engine_.vendor().getDeviceMemorySizeForProfileV2(PLANTED ? 0 : index)",
     ),
     Mistake(
-        "a context gets no more scratch memory than its profile needs",
-        "session.cc",
-        "setDeviceMemoryV2(scratch_.get(), scratch_bytes_)",
-        "setDeviceMemoryV2(scratch_.get(), "
-        "PLANTED ? engine.getDeviceMemorySizeForProfileV2(index) : scratch_bytes_)",
-    ),
-    Mistake(
         "contexts get no scratch memory",
         "session.cc",
-        "setDeviceMemoryV2(scratch_.get(),",
-        "setDeviceMemoryV2(PLANTED ? nullptr : scratch_.get(),",
+        "        context->setDeviceMemoryV2(scratch_.get(),",
+        "        context->setDeviceMemoryV2(PLANTED ? nullptr : scratch_.get(),",
+    ),
+    Mistake(
+        "a context gets its scratch memory before its profile",
+        "session.cc",
+        "        context->setErrorRecorder(&recorder_);\n",
+        "        context->setErrorRecorder(&recorder_);\n"
+        "        if (PLANTED) context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);\n",
     ),
     Mistake(
         "all inputs are read where the first one lies",
