@@ -1,6 +1,7 @@
 """scripts/lib/setup.sh: when the default package is made."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -57,3 +58,23 @@ def test_a_package_that_nothing_vouches_for_is_made_again(repository: Path) -> N
     assert start(repository) == ("made", 1)
     (repository / "engines/.multilingual-e5-small.stamp").unlink()
     assert start(repository) == ("made", 1)
+
+
+def test_uv_takes_packages_from_where_the_settings_of_pip_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "pip.conf"
+    settings.write_text(
+        "[global]\nindex-url = https://file.example\nfind-links = /one\n    /two\n"
+        "[install]\nextra-index-url = https://more.example https://most.example\n"
+    )
+    asked = {"PIP_CONFIG_FILE": str(settings), "PIP_INDEX_URL": "https://variable.example"}
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    said = shell(SCRIPTS.parent, f"export_pip_settings {sys.executable}; env", **asked)
+    assert sorted(line for line in said.splitlines() if line.startswith("UV_")) == [
+        "UV_DEFAULT_INDEX=https://variable.example",
+        "UV_FIND_LINKS=/one,/two",
+        "UV_INDEX=https://more.example https://most.example",
+        "UV_INDEX_STRATEGY=unsafe-best-match",
+    ]
