@@ -9,7 +9,8 @@
 
 It sets up the Python packages that it needs. --model is the name of a model on the hub, or a folder
 with config.json, tokenizer.json, weights (safetensors, or .bin, which is read without being
-executed) and, for lexical weights, sparse_linear.pt. Without --out the package is kept in the cache
+executed), for lexical weights sparse_linear.pt and for --token-vectors colbert_linear.pt. Without
+--out the package is kept in the cache
 folder, and its path is printed; another run prints it at once, without a network. --random writes
 the same graph with seeded weights, for builds and benches. The same inputs give the same bytes. The
 package is built and checked in a folder beside --out, then renamed.
@@ -47,6 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     lengths = "shorter vectors that the model was trained for, such as 256,512"
     parser.add_argument("--shorter-vectors", type=_numbers, metavar="LIST", help=lengths)
     parser.add_argument("--no-sparse", action="store_true", help="without a lexical head")
+    tokens = "with the vector of each token that BGE-M3's ColBERT head gives"
+    parser.add_argument("--token-vectors", action="store_true", help=tokens)
     parser.add_argument("--skip-verify", action="store_true", help="write without running it")
     about = parser.add_argument_group("manifest")
     about.add_argument("--model-id", help="served name (default: the name of --out)")

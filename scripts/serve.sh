@@ -7,8 +7,9 @@
 # --model is a model's name on the hub, such as BAAI/bge-m3, or a folder with one. What is needed
 # of it is fetched, and the package that is made of it is kept in the cache folder. The next start
 # needs no network. --no-sparse, --pooling, --max-tokens, --shorter-vectors, --query-prompt and
-# --passage-prompt win over what the model's files say, and --update asks the hub for a newer
-# revision: scripts/export_onnx.py, which makes the package, describes them.
+# --passage-prompt win over what the model's files say, --token-vectors takes in BGE-M3's vectors of
+# each token, and --update asks the hub for a newer revision: scripts/export_onnx.py, which makes
+# the package, describes them.
 #
 # Where NVIDIA's driver shows a GPU it serves on that, with a plan that the server builds for this
 # GPU. TensorRT is that of --tensorrt-library-dir, else the installed one, else NVIDIA's wheels for

@@ -66,6 +66,8 @@ class Architecture:
     dense: tuple[Dense, ...] = ()
     tokens_max: int | None = None
     """Of a text, where the model takes fewer than there are positions."""
+    token_width: int | None = None
+    """Numbers of a vector of each token, where the model has such vectors."""
 
     def attention(self, layer: int) -> Attention:
         """That of one layer."""
@@ -94,7 +96,7 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; qln, kln: norms
     of a head's queries and keys; aln, aoln: the attention's norm, and one of its output alone; fi,
     fg, fo: feed-forward in, its gate, out; oln, ooln: its norms; fin.ln: the last norm; dense0 and
-    so on: what is behind the pooling.
+    so on: what is behind the pooling; tok: what gives each token a vector.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -128,6 +130,9 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         if module.biased:
             shapes[f"dense{number}.b"] = (module.width,)
         width = module.width
+    if architecture.token_width:
+        shapes["tok.w"] = (architecture.token_width, hidden)
+        shapes["tok.b"] = (architecture.token_width,)
     return shapes
 
 

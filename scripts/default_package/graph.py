@@ -6,8 +6,9 @@ to, from 0, and -1 for padding. `span_weights`, f32 `[rows, spans, length]`, say
 token counts in each span, of which each gives a dense vector.
 
 Outputs: `dense`, f32 `[rows, spans, hidden]`, L2-normalized, zeros for a span without weights;
-`token_weights`, f32 `[rows, length]`, as `sparse_head` has them, zero for padding. The hidden
-states never leave the graph.
+`token_weights`, f32 `[rows, length]`, as `sparse_head` has them, zero for padding; `token_vectors`,
+f32 `[rows, length, width]`, L2-normalized, of any content for padding. A model has the last two if
+it has their heads. The hidden states never leave the graph.
 """
 
 from collections.abc import Callable
@@ -32,8 +33,12 @@ PRODUCER = "duovec"
 TOKEN_INPUTS = ("input_ids", "positions", "segments")
 TABLE_ROWS = 1 << 14
 """Rows of the word table that are read at once."""
-DENSE_NORM_FLOOR = 1e-12
+NORM_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
+WIDTH_AXIS, FLOOR = "dense.axis", "norm.floor"
+"""Names of numbers that each normalization needs."""
+TOKENS, TOKEN_VECTORS = "tokens", "token_vectors"
+"""What the head for token vectors gives, and the output that it becomes."""
 
 
 def write(
@@ -50,6 +55,9 @@ def write(
         _pool(builder, hidden, encoder)
         if encoder.head is not None:
             token_weights(builder, hidden, encoder.head)
+        if encoder.architecture.token_width:
+            numbers = [encoder.source.tensor(f"tok.{part}") for part in "wb"]
+            _normalized(builder, builder.linear(hidden, TOKENS, *numbers), TOKEN_VECTORS)
     save(finish(builder, encoder.architecture.width), path)
 
 
@@ -110,21 +118,29 @@ def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder) -> str:
             pooled = builder.op("Add", [pooled, shift], f"{name}.shifted")
         if module.tanh:
             pooled = builder.op("Tanh", [pooled], f"{name}.tanh")
-    axis = builder.ints("dense.axis", 2)
-    norm = builder.op("ReduceL2", [pooled, axis], "dense.norm", keepdims=1)
-    safe = builder.op(
-        "Max", [norm, builder.floats("norm.floor", DENSE_NORM_FLOOR)], "dense.norm.floor"
-    )
-    return builder.op("Div", [pooled, safe], "dense")
+    builder.ints(WIDTH_AXIS, 2)
+    builder.floats(FLOOR, NORM_FLOOR)
+    return _normalized(builder, pooled, "dense")
+
+
+def _normalized(builder: GraphBuilder, source: str, output: str) -> str:
+    """Each vector of `source` `[rows, any, width]`, divided by its length."""
+    norm = builder.op("ReduceL2", [source, WIDTH_AXIS], f"{output}.norm", keepdims=1)
+    safe = builder.op("Max", [norm, FLOOR], f"{output}.norm.floor")
+    return builder.op("Div", [source, safe], output)
 
 
 def finish(builder: GraphBuilder, width: int) -> onnx.ModelProto:
-    """The model around the collected nodes; `token_weights` is an output when a node makes it."""
+    """The model around the collected nodes; what nodes make for tokens are outputs too."""
     tokens = ["rows", "length"]
     dense_shape: list[str | int | None] = ["rows", "spans", width]
     outputs = [helper.make_tensor_value_info("dense", TensorProto.FLOAT, dense_shape)]
     if any("token_weights" in node.output for node in builder.nodes):
         outputs.append(helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, tokens))
+    for weight in builder.initializers:
+        if weight.name == f"{TOKENS}.weight":
+            shape = [*tokens, weight.dims[1]]
+            outputs.append(helper.make_tensor_value_info(TOKEN_VECTORS, TensorProto.FLOAT, shape))
     spans = ["rows", "spans", "length"]
     inputs = [
         *(helper.make_tensor_value_info(name, TensorProto.INT32, tokens) for name in TOKEN_INPUTS),

@@ -96,7 +96,8 @@ def _content(plan: Plan, folder: Path) -> dict[str, Any]:
     architecture, head = encoder.architecture, encoder.head
     read_as = {"tokenizer": {"normalization": plan.normalization}} if plan.normalization else {}
     ranges = {"small_vectors": [read_json(plan.ranges, "ranges")]} if plan.ranges else {}
-    outputs = ("dense", "token_weights") if head else ("dense",)
+    tokens = architecture.token_width
+    outputs = {"dense": True, "token_weights": head, "token_vectors": tokens}
     return {
         "format_version": FORMAT_VERSION,
         "model_id": about.model_id,
@@ -105,6 +106,7 @@ def _content(plan: Plan, folder: Path) -> dict[str, Any]:
         "license": about.license,
         **({"kind": about.kind} if about.kind else {}),
         "hidden_size": architecture.width,
+        **({"token_vector_size": tokens} if tokens else {}),
         "vocab_size": words.size,
         "max_input_tokens": architecture.max_input_tokens,
         "pad_token_id": words.pad,
@@ -118,7 +120,7 @@ def _content(plan: Plan, folder: Path) -> dict[str, Any]:
         **read_as,
         **({"sources": about.sources} if about.sources else {}),
         "sparse": head and {"dropped_token_ids": words.special_ids, "head": head.method},
-        "outputs": dict.fromkeys(outputs, "float32"),
+        "outputs": {name: "float32" for name, is_there in outputs.items() if is_there},
         **ranges,
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
@@ -130,17 +132,24 @@ def _canary(plan: Plan) -> dict[str, Any]:
     """The fixed input of the deep health check, what the reference says of it, and tolerances.
 
     `token_ids` are run exactly as they stand, without a prompt, and all positions count. `sparse`
-    has pairs of id and weight, none without a head.
+    has pairs of id and weight, none without a head, and `token_vectors` pairs of place and vector.
     """
     words, tokens_max = plan.vocabulary, plan.encoder.architecture.max_input_tokens
     text, token_ids = words.encode_within(plan.about.canary_text, tokens_max)
     vectors = ReferenceEncoder(plan.encoder).run(token_ids)
     sparse = select_sparse(token_ids, vectors.token_weights, set(words.special_ids))
+    of_tokens = {}
+    if vectors.token_vectors is not None:
+        # Some are enough: the first that is answered, the last, and one between them.
+        places = (1, len(token_ids) // 2, len(token_ids) - 1)
+        golden = [[at, [shorten(value) for value in vectors.token_vectors[at]]] for at in places]
+        of_tokens = {"token_vectors": golden}
     return {
         "text": text,
         "token_ids": token_ids,
         "dense": [shorten(value) for value in vectors.dense],
         "sparse": [list(pair) for pair in zip(*sparse, strict=True)],
+        **of_tokens,
         "tolerances": TOLERANCES,
     }
 

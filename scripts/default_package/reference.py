@@ -8,7 +8,7 @@ be committed.
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -31,6 +31,8 @@ class Vectors:
     """f32 `[length]`, one for each position."""
     hidden: np.ndarray
     """f64 `[length, hidden]`, the last hidden states."""
+    token_vectors: np.ndarray | None = None
+    """f32 `[length, width]`, L2-normalized each, of a model that has them."""
 
 
 def attention(
@@ -81,7 +83,12 @@ class ReferenceEncoder:
             pooled = np.tanh(pooled) if module.tanh else pooled
         dense = pooled / np.sqrt((pooled * pooled).sum())
         weights = self._weights(hidden, token_ids)
-        return Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
+        found = Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
+        if "tok.w" not in self._names:
+            return found
+        vectors = self._linear(hidden, "tok")
+        vectors /= np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+        return replace(found, token_vectors=vectors.astype(np.float32))
 
     def _tensor(self, name: str) -> np.ndarray:
         return self._source.tensor(name).astype(np.float64)

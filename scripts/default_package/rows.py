@@ -38,6 +38,16 @@ class Found:
 
     dense: np.ndarray
     token_weights: np.ndarray
+    token_vectors: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a graph gives for a batch. Token weights are zeros for a graph without a head."""
+
+    dense: np.ndarray
+    token_weights: np.ndarray
+    token_vectors: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -47,10 +57,15 @@ class Batch:
     inputs: dict[str, np.ndarray]
     places: list[Place]
 
-    def split(self, dense: np.ndarray, weights: np.ndarray) -> dict[int, Found]:
+    def split(self, ran: Outputs) -> dict[int, Found]:
         """The graph's outputs, by the number of the text."""
+        vectors = ran.token_vectors
         return {
-            at.text: Found(dense[at.row, at.segment], weights[at.row, at.tokens])
+            at.text: Found(
+                ran.dense[at.row, at.segment],
+                ran.token_weights[at.row, at.tokens],
+                None if vectors is None else vectors[at.row, at.tokens],
+            )
             for at in self.places
         }
 

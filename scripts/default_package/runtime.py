@@ -8,7 +8,7 @@ import numpy as np
 import openvino
 
 from . import rows
-from .rows import Batch, Found
+from .rows import Batch, Found, Outputs
 
 
 class Runtime:
@@ -19,15 +19,13 @@ class Runtime:
         settings = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
         self._compiled = core.compile_model(str(path), "CPU", settings)
 
-    def run_rows(self, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Dense vectors and token weights of a batch, as the graph gives them.
-
-        Token weights are zeros for a graph without a head.
-        """
+    def run_rows(self, inputs: dict[str, np.ndarray]) -> Outputs:
+        """All outputs of a batch, as the graph gives them."""
         result = self._compiled(inputs)
-        if len(self._compiled.outputs) == 1:
-            return np.array(result["dense"]), np.zeros(inputs["input_ids"].shape, np.float32)
-        return np.array(result["dense"]), np.array(result["token_weights"])
+        found = {port.any_name: np.array(result[port]) for port in self._compiled.outputs}
+        zeros = np.zeros(inputs["input_ids"].shape, np.float32)
+        weights = found.get("token_weights", zeros)
+        return Outputs(found["dense"], weights, found.get("token_vectors"))
 
     def run(self, sequences: Sequence[Sequence[int]], pad: int, pooling: str) -> list[Found]:
         """What is found for each sequence of token ids, in order."""
@@ -38,7 +36,7 @@ class Runtime:
 
     def run_batch(self, batch: Batch) -> dict[int, Found]:
         """What is found for each text of a batch, by its number."""
-        return batch.split(*self.run_rows(batch.inputs))
+        return batch.split(self.run_rows(batch.inputs))
 
     def layer_operations(self) -> Counter[str]:
         """How many nodes of each kind the plugin really runs, but for the pooling's."""

@@ -60,8 +60,7 @@ def export_named(options: argparse.Namespace) -> None:
         name, revision = kept.name_and_revision(options.model)
         commit = kept.commit(options) or hub.resolve(name, revision)
         with kept.locked(name):
-            head = not options.no_sparse
-            folder = hub.fetch(name, commit, _pooling(options), with_head=head)
+            folder = hub.fetch(name, commit, _pooling(options), **_heads(options))
             export_from(options, folder, name, commit)
             kept.note(name, revision, commit)
 
@@ -103,8 +102,10 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
 
 def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:
     """What --model asks for, from the folder with its files; what was typed wins over them."""
-    with_head = not options.no_sparse
-    said = snapshot.check(folder, os.listdir(folder), _pooling(options), with_head=with_head)
+    heads, names = _heads(options), os.listdir(folder)
+    said = snapshot.check(folder, names, _pooling(options), **heads)
+    if snapshot.COLBERT_FILE in names and not heads["with_tokens"]:
+        say("token vectors are left out: --token-vectors takes them in")
     prompts, typed = _prompts(options), {}
     if most := options.max_tokens:
         said, typed["max_input_tokens"] = replace(said, tokens_max=most), "--max-tokens"
@@ -114,7 +115,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     if said.scorer and (prompts or options.shorter_vectors):
         typed_in_vain = "--query-prompt, --passage-prompt and --shorter-vectors"
         raise PackageError(f"{typed_in_vain} are for models of vectors: {name} is a cross-encoder")
-    encoder = snapshot.open_encoder(folder, said, with_head=with_head)
+    encoder = snapshot.open_encoder(folder, said, **heads)
     width = encoder.architecture.width
     dimensions = Configuration(folder / "config.json").dimensions(width)
     if dimensions:
@@ -148,6 +149,10 @@ def _pooling(options: argparse.Namespace) -> Pooling | None:
     return Pooling(options.pooling) if options.pooling else None
 
 
+def _heads(options: argparse.Namespace) -> dict[str, bool]:
+    return {"with_head": not options.no_sparse, "with_tokens": options.token_vectors}
+
+
 def _prompts(options: argparse.Namespace) -> dict[str, str]:
     typed = {"query": options.query_prompt, "passage": options.passage_prompt}
     return {kind: text for kind, text in typed.items() if text is not None}
@@ -174,9 +179,12 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
     pooling = _pooling(options) or Pooling.CLS
     architecture = Architecture(config, family, pooling, XLM_ROBERTA_PAD)
+    if options.token_vectors:
+        architecture = replace(architecture, token_width=config.hidden)
     if architecture.max_input_tokens < 3:
         raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
-    encoder = random_encoder.make(architecture, options.seed, with_head=not options.no_sparse)
+    with_head = not options.no_sparse or options.token_vectors
+    encoder = random_encoder.make(architecture, options.seed, with_head=with_head)
     prompts = _prompts(options)
     about = Description(
         model_id=options.model_id or out.name,

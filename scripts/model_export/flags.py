@@ -17,7 +17,7 @@ WITH_VALUE = (
     "--query-prompt",
     "--passage-prompt",
 )
-SWITCHES = ("--no-sparse", "--update")
+SWITCHES = ("--no-sparse", "--token-vectors", "--update")
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:

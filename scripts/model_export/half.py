@@ -12,11 +12,13 @@ import numpy as np
 from onnx import TensorProto
 
 from default_package.choices import Precision
+from default_package.graph import TOKENS
 from default_package.graph_builder import GraphBuilder, Linear, WeightStore
 
 
 class HalfBuilder(GraphBuilder):
-    """Matrix products, their biases and GELU of the layers in 16 bits, all else in f32.
+    """Matrix products, their biases and GELU of the layers in 16 bits, and the product that gives
+    token vectors; all else in f32.
 
     LayerNormalization squares its input, and softmax sums over up to 8192 positions: both overflow
     or lose digits in f16. So do the residual sum, the pooling and the lexical head. What a norm
@@ -83,7 +85,8 @@ class HalfBuilder(GraphBuilder):
         if kind in ("Reshape", "Transpose", "Slice", "Gather"):
             return self._floats.get(inputs[0], False)
         is_bias = kind == "Add" and inputs[1] in self._pending and inputs[1].endswith(".bias")
-        return output.startswith("layer") and (kind in ("MatMul", "Gelu") or is_bias)
+        is_layer = output.startswith(("layer", TOKENS))
+        return is_layer and (kind in ("MatMul", "Gelu") or is_bias)
 
     def _typed(self, name: str, *, half: bool) -> str:
         """The name under which `name` can be read in this type."""

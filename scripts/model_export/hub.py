@@ -95,15 +95,18 @@ def resolve(name: str, revision: str) -> str:
         return HfApi().resolve_revision(name, revision=revision).resolved
 
 
-def fetch(name: str, commit: str, pooling: Pooling | None, *, with_head: bool) -> Path:
+def fetch(
+    name: str, commit: str, pooling: Pooling | None, *, with_head: bool, with_tokens: bool
+) -> Path:
     """The folder with a model's files. Wishes are needed to tell what must be refused."""
+    heads = {"with_head": with_head, "with_tokens": with_tokens}
     with _explained(name, commit):
         folder = _small_files(name, commit, ["config.json"])
         with _named(name, commit, folder):
             Configuration(folder / "config.json")
-            _small_files(name, commit, SMALL)
+            _small_files(name, commit, [*SMALL, *([snapshot.COLBERT_FILE] if with_tokens else [])])
             sizes = _sizes(name, commit, folder)
-            said = snapshot.check(folder, sizes, pooling, with_head=with_head)
+            said = snapshot.check(folder, sizes, pooling, **heads)
             files = snapshot.weight_files(folder, sizes)
             architecture = snapshot.read_config(folder, said)
             vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)

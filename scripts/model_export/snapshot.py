@@ -31,7 +31,7 @@ OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "Laye
 TOKENIZER_FILE = "tokenizer.json"
 HEAD_FILE = "sparse_linear.pt"
 COLBERT_FILE = "colbert_linear.pt"
-"""Lies beside it in BGE-M3."""
+"""Lies beside it in BGE-M3, and gives each token a vector."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,12 @@ def open_encoder(
     said: Sentence,
     *,
     with_head: bool = True,
+    with_tokens: bool = False,
     weights: Mapping[str, Any] | None = None,
 ) -> Encoder:
     """Finds the weights and checks the name and shape of each against config.json.
 
-    `weights` are those of the folder. Without a head, shapes and types are enough to check a model
+    `weights` are those of the folder. Without heads, shapes and types are enough to check a model
     whose weights are not there yet.
     """
     architecture = read_config(folder, said)
@@ -84,10 +85,12 @@ def open_encoder(
         modules, behind = dense.of_pairs(said.scorer, take_ending, sizes.hidden)
     else:
         modules, behind = dense.read(folder, sizes.hidden)
-    architecture = replace(architecture, dense=modules)
     with_head = with_head and not said.scorer
+    tokens = _token_head(folder, sizes.hidden) if with_tokens and not said.scorer else {}
+    token_width = tokens["tok.w"].shape[0] if tokens else None
+    architecture = replace(architecture, dense=modules, token_width=token_width)
     head = _head(folder, weights, architecture) if with_head else None
-    return Encoder(architecture, Snapshot(tensors | behind), head)
+    return Encoder(architecture, Snapshot(tensors | behind | tokens), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
@@ -100,7 +103,12 @@ def published_name(family: Family, name: str) -> tuple[str, list[str]]:
 
 
 def check(
-    folder: Path, names: Collection[str], pooling: Pooling | None, *, with_head: bool
+    folder: Path,
+    names: Collection[str],
+    pooling: Pooling | None,
+    *,
+    with_head: bool,
+    with_tokens: bool = False,
 ) -> Sentence:
     """What the small files say of a model that can be served; `names` are all that it has."""
     Configuration(folder / "config.json")
@@ -115,6 +123,13 @@ def check(
         raise PackageError(
             f"{folder / HEAD_FILE} is missing, the sparse head of BGE-M3: add the file, or say "
             "--no-sparse for dense vectors alone"
+        )
+    if with_tokens and not with_head:
+        raise PackageError("--token-vectors and --no-sparse do not go together: leave one out")
+    if with_tokens and COLBERT_FILE not in names:
+        raise PackageError(
+            f"{folder / COLBERT_FILE} is missing, the head for token vectors that BGE-M3 has: add "
+            "the file, or leave --token-vectors out"
         )
     return said
 
@@ -195,6 +210,14 @@ def _head(
     weight = _take(weights, f"{before}weight", (1, architecture.sizes.hidden), where).read()[0]
     bias = _take(weights, f"{before}bias", (1,), where).read()
     return SparseHead(weight.tolist(), float(bias[0]), f"the model's own {name} layer")
+
+
+def _token_head(folder: Path, hidden: int) -> dict[str, Stored]:
+    """Weight and bias by our names; the file says how wide a token's vector is."""
+    where, found = f"the numbers in {COLBERT_FILE}", stored.read(folder / COLBERT_FILE)
+    width = (*found["weight"].shape, 0)[0] if "weight" in found else 0
+    weight = _take(found, "weight", (width, hidden), where)
+    return {"tok.w": weight, "tok.b": _take(found, "bias", (width,), where)}
 
 
 def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:

@@ -19,14 +19,19 @@ from model_export.half import BUILDERS
 from quantization.calibration import product_inputs
 from quantization.fp8 import Calibrated, EightBuilder
 
-Run = Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
+Run = Callable[[dict[str, np.ndarray]], rows.Outputs]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
 
 def encoder_of(
-    family: Family = XLM_ROBERTA, pooling: Pooling = Pooling.CLS, *, with_head: bool = True
+    family: Family = XLM_ROBERTA,
+    pooling: Pooling = Pooling.CLS,
+    *,
+    with_head: bool = True,
+    token_width: int | None = None,
 ) -> Encoder:
-    return random_encoder.make(snapshots.architecture(family, pooling), 11, with_head=with_head)
+    architecture = replace(snapshots.architecture(family, pooling), token_width=token_width)
+    return random_encoder.make(architecture, 11, with_head=with_head)
 
 
 def written(encoder: Encoder, precision: Precision, folder: Path) -> Path:
@@ -102,9 +107,9 @@ def in_stated_types(path: Path) -> Run:
     """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
     evaluator = ReferenceEvaluator(onnx.load(path))
 
-    def run(inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        dense, weights = evaluator.run(None, inputs)
-        assert dense.dtype == weights.dtype == np.float32
-        return dense, weights
+    def run(inputs: dict[str, np.ndarray]) -> rows.Outputs:
+        dense, weights, *vectors = evaluator.run(None, inputs)
+        assert {one.dtype for one in (dense, weights, *vectors)} == {np.dtype(np.float32)}
+        return rows.Outputs(dense, weights, *(vectors or [None]))
 
     return run

@@ -148,7 +148,9 @@ def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> No
 
 
 def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
-    return snapshot.open_encoder(folder, sentence.read(folder, pooling))
+    with_tokens = (folder / snapshot.COLBERT_FILE).exists()
+    said = sentence.read(folder, pooling)
+    return snapshot.open_encoder(folder, said, with_tokens=with_tokens)
 
 
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}

@@ -72,7 +72,7 @@ def test_products_behind_the_pooling_have_biases_and_activations(
         graph = written(encoder, precision, tmp_path / precision.value)
         # The first row has a second span, which has no weights.
         batch = rows.batch([ids, ids[:2]], [[0], [1]], 16, 1, "mean")
-        dense, _ = Runtime(graph, "f32").run_rows(batch.inputs)
+        dense = Runtime(graph, "f32").run_rows(batch.inputs).dense
         assert dense.shape == (2, 2, width)
         close = 1e-5 if precision is Precision.FP32 else 0.05
         np.testing.assert_allclose(dense[0, 0], expected, atol=close)

@@ -57,6 +57,11 @@ def check(found: Found, expected: dict, cosine_min: float, weight_max: float) ->
         weights = np.asarray(expected["token_weights"])
         assert weights.any() or len(weights) < 40, "only zeros prove nothing"
         np.testing.assert_allclose(found.token_weights, weights, atol=weight_max)
+    if "token_vectors" in expected:
+        assert found.token_vectors is not None
+        width = found.token_vectors.shape[1]
+        vectors = np.asarray(expected["token_vectors"]).reshape(-1, width)
+        np.testing.assert_allclose(found.token_vectors[1:], vectors, atol=weight_max)
 
 
 def test_every_family_has_a_model_and_every_model_a_family() -> None:
@@ -89,7 +94,8 @@ def test_the_golden_numbers_are_those_of_the_reference_implementation(
     reference = ReferenceEncoder(encoder)
     for text in expected_of(folder):
         vectors = reference.run(text["ids"])
-        check(Found(vectors.dense, vectors.token_weights), text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
+        found = Found(vectors.dense, vectors.token_weights, vectors.token_vectors)
+        check(found, text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
 
 
 def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:

@@ -87,7 +87,7 @@ def test_a_failed_f16_graph_leaves_the_package(
     (out / "manifest.json").write_text(json.dumps(manifest | {"canary": canary}))
     (out / "model.onnx").write_bytes(single)
     assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "dense vector of the canary" in capsys.readouterr().err
+    assert "vectors of the canary" in capsys.readouterr().err
     (out / "manifest.json").write_text(json.dumps(manifest | {"format_version": 1}))
     assert run(monkeypatch, "--fp16-of-package", out) == 1
     assert "has format_version 1, 2 is needed: make it again with" in capsys.readouterr().err

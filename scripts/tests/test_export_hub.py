@@ -12,6 +12,7 @@ from pathlib import Path
 
 import export_snapshots as snapshots
 import fake_hub
+import numpy as np
 import pytest
 from export_packages import manifest_of, run
 from fake_hub import NAME, FakeHub
@@ -216,6 +217,27 @@ def test_other_wishes_are_another_package_and_need_no_network(
     third = export("--query-prompt", "")
     assert isinstance(third, Path) and manifest_of(third)["prompts"] == {"query": ""}
     assert hub.requests == []
+
+
+def test_token_vectors_are_fetched_when_they_are_asked_for(
+    hub: FakeHub, export: Export, tmp_path: Path
+) -> None:
+    head = {"weight": np.ones((12, 16), np.float32), "bias": np.ones(12, np.float32)}
+    snapshots.write_torch(tmp_path / "head", head)
+    refused = str(export("--token-vectors"))
+    assert "colbert_linear.pt is missing, the head for token vectors" in refused
+    assert hub.sent(WEIGHTS) == []
+    files = hub.commits[hub.revisions["main"]] | {
+        "colbert_linear.pt": (tmp_path / "head").read_bytes()
+    }
+    commit = fake_hub.commit_of(files)
+    hub.commits, hub.revisions = {commit: files}, {"main": commit}
+    plain = export("--update")
+    assert isinstance(plain, Path) and "token_vector_size" not in manifest_of(plain)
+    assert hub.sent("colbert_linear.pt") == []
+    package = export("--token-vectors")
+    assert isinstance(package, Path) and manifest_of(package)["token_vector_size"] == 12
+    assert len(hub.sent(WEIGHTS)) == 1
 
 
 def config(**changes: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:

@@ -19,7 +19,7 @@ from export_graphs import (
 )
 from onnx import TensorProto
 
-from default_package.checks import LIMITS, cosine
+from default_package.checks import LIMITS, cosine, least_cosine
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
@@ -33,16 +33,17 @@ HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOA
 def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
     tmp_path: Path, precision: Precision
 ) -> None:
-    encoder = encoder_of()
+    encoder = encoder_of(token_width=12)
     batch, run = packed(), in_stated_types(written(encoder, precision, tmp_path))
     limits = LIMITS[precision]
-    dense, all_weights = run(batch.inputs)
-    norms = np.linalg.norm(dense, axis=2)
+    ran = run(batch.inputs)
+    norms = np.linalg.norm(ran.dense, axis=2)
     np.testing.assert_allclose(norms, [[1, 1], [1, 0], [0, 0]], atol=1e-4)
-    assert not all_weights[batch.inputs["segments"] < 0].any()
-    for text, found in batch.split(dense, all_weights).items():
+    assert not ran.token_weights[batch.inputs["segments"] < 0].any()
+    for text, found in batch.split(ran).items():
         expected = ReferenceEncoder(encoder).run(BATCH[text])
         assert cosine(found.dense, expected.dense) > limits.dense_cosine_min
+        assert least_cosine(found, expected) > limits.dense_cosine_min
         weights, atol = found.token_weights, limits.token_weight_max
         np.testing.assert_allclose(weights, expected.token_weights, atol=atol)
 
@@ -51,7 +52,7 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
 def test_16_bits_are_for_products_and_f32_for_norms_and_softmax(
     tmp_path: Path, precision: Precision, half: int
 ) -> None:
-    model = onnx.load(written(encoder_of(), precision, tmp_path))
+    model = onnx.load(written(encoder_of(token_width=12), precision, tmp_path))
     types = types_of(model)
     kinds: dict[str, set[int]] = {}
     for node in model.graph.node:
@@ -65,6 +66,7 @@ def test_16_bits_are_for_products_and_f32_for_norms_and_softmax(
     assert layer_products == kinds["Gelu"] == {half}
     assert kinds["LayerNormalization"] == kinds["Softmax"] == {TensorProto.FLOAT}
     assert types["embedding.norm"] == types["layer1.ffn.norm"] == half
+    assert (types["tokens"], types["token_vectors"]) == (half, TensorProto.FLOAT)
     assert types["sparse.product"] == types["layer0.scores.masked"] == TensorProto.FLOAT
     assert types["layer0.attention.sum"] == types["dense"] == TensorProto.FLOAT
     assert types["penalty"] == types["dense.pooled"] == TensorProto.FLOAT
@@ -98,7 +100,8 @@ def test_large_scores_do_not_overflow_with_the_penalty(tmp_path: Path) -> None:
         return value * 20.0 if name.endswith((".q.w", ".k.w")) else value
 
     path = written(changed(encoder_of(), loud), Precision.FP16, tmp_path)
-    dense, weights = in_stated_types(path)(packed().inputs)
+    ran = in_stated_types(path)(packed().inputs)
+    dense, weights = ran.dense, ran.token_weights
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 
 

@@ -20,6 +20,7 @@ def repository(tmp_path: Path) -> Path:
     [
         (["--model", "BAAI/bge-m3"], "--model=BAAI/bge-m3"),
         (["--no-sparse", "--model=a/b@v1", "--update"], "--no-sparse --model=a/b@v1 --update"),
+        (["--token-vectors", "--model=a"], "--token-vectors --model=a"),
         (["--model", "a", "--query-prompt", "--find: "], "--model=a --query-prompt=--find: "),
     ],
 )

@@ -85,7 +85,7 @@ def test_no_text_sees_another_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("node", "what"),
-    [("penalty", "dense"), ("sparse.repeats.same", "weights"), ("sparse.norm.own", "weights")],
+    [("penalty", "vectors"), ("sparse.repeats.same", "weights"), ("sparse.norm.own", "weights")],
 )
 def test_a_graph_that_mixes_texts_is_noticed(tmp_path: Path, node: str, what: str) -> None:
     path = tmp_path / "model.onnx"

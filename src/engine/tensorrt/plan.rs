@@ -82,7 +82,7 @@ pub(super) fn elements(outputs: Outputs) -> ffi::Elements {
         FloatType::Float32 => ffi::Element::Float32,
         FloatType::Float16 => ffi::Element::Float16,
     };
-    let Outputs { dense, token_weights } = outputs;
+    let Outputs { dense, token_weights, .. } = outputs;
     ffi::Elements {
         dense: element(dense),
         token_weights: element(token_weights.unwrap_or(dense)),

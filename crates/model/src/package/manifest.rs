@@ -43,6 +43,9 @@ pub struct Manifest {
     pub kind: ModelKind,
     /// Floats of a dense vector.
     pub hidden_size: usize,
+    /// Floats of a token's vector; absent for a model without such vectors.
+    #[serde(default)]
+    pub token_vector_size: Option<usize>,
     /// Every token id is below it.
     pub vocab_size: usize,
     /// Special tokens included.
@@ -129,6 +132,9 @@ pub struct Outputs {
     pub dense: FloatType,
     /// Absent for a model without a sparse head.
     pub token_weights: Option<FloatType>,
+    /// Absent for a model without vectors of tokens; those with them have token weights too.
+    #[serde(default)]
+    pub token_vectors: Option<FloatType>,
 }
 
 /// Types that the engines can read.
@@ -160,6 +166,9 @@ pub struct Canary {
     /// Golden lexical weights, ascending by id; empty without a sparse head.
     #[serde(default)]
     pub sparse: Vec<(u32, f32)>,
+    /// Golden vectors of some tokens, with the place of each; empty without such vectors.
+    #[serde(default)]
+    pub token_vectors: Vec<(usize, Vec<f32>)>,
     pub tolerances: Tolerances,
     /// For plans of GPUs. Absent in packages of earlier releases, and in those without a graph for
     /// GPUs.
@@ -224,6 +233,7 @@ impl Manifest {
         manifest.check_numbers()?;
         kind::check(&manifest)?;
         manifest.check_sparse()?;
+        manifest.check_token_vectors()?;
         manifest.check_files()?;
         manifest.check_canary()?;
         manifest.check_small_vectors()?;
@@ -283,6 +293,26 @@ impl Manifest {
         let dropped = self.sparse.iter().flat_map(|sparse| sparse.dropped_token_ids.windows(2));
         require(dropped.into_iter().all(|pair| pair[0] < pair[1]), "sparse", || {
             "dropped_token_ids must ascend".into()
+        })
+    }
+
+    fn check_token_vectors(&self) -> Result<(), ManifestError> {
+        let (size, outputs) = (self.token_vector_size, self.outputs);
+        require(size.is_some() == outputs.token_vectors.is_some(), "token_vector_size", || {
+            "it and the output `token_vectors` must both be there or both be absent".into()
+        })?;
+        // The first token has no part in it: without one, a token of the text would be lost.
+        let (first, weights) = (self.bos_token_id.is_some(), outputs.token_weights.is_some());
+        require(size.is_none_or(|size| size > 0 && first && weights), "token_vector_size", || {
+            "it must be above zero, and there must be a bos_token_id and token weights".into()
+        })?;
+        let Canary { token_ids, token_vectors, .. } = &self.canary;
+        let fits = |(place, vector): &(usize, Vec<f32>)| {
+            *place < token_ids.len() && Some(vector.len()) == size
+        };
+        let are_there = size.is_some() != token_vectors.is_empty();
+        require(are_there && token_vectors.iter().all(fits), "canary", || {
+            "its token vectors do not fit the model".into()
         })
     }
 

@@ -82,6 +82,30 @@ fn each_wrong_field_is_named() {
 }
 
 #[test]
+fn vectors_of_tokens_are_there_whole_or_not_at_all() {
+    let mut whole = valid();
+    whole["token_vector_size"] = json!(2);
+    whole["outputs"]["token_vectors"] = json!("float32");
+    whole["canary"]["token_vectors"] = json!([[1, [0.6, 0.8]], [2, [1.0, 0.0]]]);
+    assert_eq!(parse(&whole).expect("it is whole").token_vector_size, Some(2));
+    let cases = [
+        ("/token_vector_size", json!(null), "must both be there"),
+        ("/token_vector_size", json!(0), "above zero"),
+        ("/bos_token_id", json!(null), "a bos_token_id"),
+        ("/outputs/token_vectors", json!(null), "must both be there"),
+        ("/canary/token_vectors", json!([]), "its token vectors"),
+        ("/canary/token_vectors", json!([[3, [0.6, 0.8]]]), "its token vectors"),
+        ("/canary/token_vectors", json!([[1, [0.6]]]), "its token vectors"),
+    ];
+    for (pointer, value, expected) in cases {
+        let mut manifest = whole.clone();
+        *manifest.pointer_mut(pointer).expect("the field is there") = value;
+        let message = parse(&manifest).expect_err(pointer).to_string();
+        assert!(message.contains(expected), "{pointer}: {message}");
+    }
+}
+
+#[test]
 fn normalization_is_one_of_two_words_or_absent() {
     let said = |part: Value| {
         let mut manifest = valid();
