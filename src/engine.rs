@@ -8,7 +8,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
-use model::package::canary::{Comparison, among_neighbours, compare_all};
+use model::package::canary::{CanaryRows, Comparison, among_neighbours, compare_all};
 use model::package::manifest::Manifest;
 use scheduling::batch::{Batch, Bucket, Place};
 use vectors::dense::make_unit;
@@ -174,6 +174,8 @@ impl Floats<'_> {
 pub struct BatchOutput<'a> {
     dense: Floats<'a>,
     token_weights: Option<Floats<'a>>,
+    /// With the floats of one of them.
+    token_vectors: Option<(usize, Floats<'a>)>,
     hidden_size: usize,
     bucket: Bucket,
     pub(crate) times: StageTimes,
@@ -190,7 +192,15 @@ impl<'a> BatchOutput<'a> {
         dense: Floats<'a>,
         token_weights: Option<Floats<'a>>,
     ) -> Self {
-        Self { dense, token_weights, hidden_size, bucket, times: StageTimes::default() }
+        let (token_vectors, times) = (None, StageTimes::default());
+        Self { dense, token_weights, token_vectors, hidden_size, bucket, times }
+    }
+
+    /// The same with `[rows, length, size]`, L2-normalized as `dense` is; places without a text are
+    /// never read.
+    #[must_use]
+    pub const fn with_token_vectors(self, size: usize, vectors: Floats<'a>) -> Self {
+        Self { token_vectors: Some((size, vectors)), ..self }
     }
 
     /// Copies the dense vectors of a text, one behind the other. Each has `hidden_size` floats and
@@ -208,6 +218,16 @@ impl<'a> BatchOutput<'a> {
         let start = place.row * self.bucket.length + place.start;
         let copy = |weights: Floats<'_>| weights.copy(start..start + tokens);
         self.token_weights.map_or_else(|| vec![0.0; tokens], copy)
+    }
+
+    /// Copies the vectors of a text's `tokens` tokens, one behind the other, each of length one;
+    /// none if the run has none.
+    pub fn token_vectors_of(&self, place: Place, tokens: usize) -> Vec<f32> {
+        let Some((size, vectors)) = self.token_vectors else { return Vec::new() };
+        let start = place.row * self.bucket.length + place.start;
+        let mut vectors = vectors.copy(start * size..(start + tokens) * size);
+        vectors.chunks_mut(size).for_each(make_unit);
+        vectors
     }
 }
 
@@ -297,6 +317,7 @@ pub trait Session {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GraphFacts {
     pub(crate) hidden_size: usize,
+    pub(crate) token_vector_size: Option<usize>,
     pub(crate) pad_token_id: u32,
     pub(crate) pooling: scheduling::batch::Pooling,
 }
@@ -304,8 +325,8 @@ pub(crate) struct GraphFacts {
 #[cfg(any(feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
 impl GraphFacts {
     pub(crate) const fn of(manifest: &Manifest) -> Self {
-        let &Manifest { hidden_size, pad_token_id, pooling, .. } = manifest;
-        Self { hidden_size, pad_token_id, pooling }
+        let &Manifest { hidden_size, token_vector_size, pad_token_id, pooling, .. } = manifest;
+        Self { hidden_size, token_vector_size, pad_token_id, pooling }
     }
 }
 
@@ -323,8 +344,12 @@ pub(crate) fn run_canary(
         .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
     let output = session.run(&batch)?;
     Ok(compare_all(manifest, &batch, |item| {
-        let place = batch.places()[item];
-        (output.dense_of(place), output.weights_of(place, batch.items()[item].len()))
+        let (place, tokens) = (batch.places()[item], batch.items()[item].len());
+        CanaryRows {
+            dense: output.dense_of(place),
+            weights: output.weights_of(place, tokens),
+            token_vectors: output.token_vectors_of(place, tokens),
+        }
     }))
 }
 
@@ -347,6 +372,8 @@ mod tests {
             let both = output.dense_of(Place { span: 0, spans: 2, ..place });
             assert_eq!(both[3..], output.dense_of(place));
             assert!(cosine(&both[..3], &[6.0, 7.0, 8.0]) > 0.999_999);
+            let of_tokens = output.with_token_vectors(1, floats).token_vectors_of(place, 2);
+            assert_eq!((of_tokens, output.token_vectors_of(place, 2)), (vec![1.0; 2], vec![]));
             let dense_only = BatchOutput::new(bucket, 3, floats, None);
             assert_eq!(dense_only.weights_of(place, 2), [0.0, 0.0]);
         }

@@ -215,9 +215,10 @@ impl Loader<'_> {
 
     fn fake(&self) -> Box<dyn Engine> {
         let run_time = Duration::from_millis(self.config.engine.fake_run.get());
-        let script = FakeScript { run_time, ..FakeScript::default() };
-        let hidden_size = self.package.manifest().hidden_size;
-        Box::new(FakeEngine::with_script(hidden_size, script))
+        let manifest = self.package.manifest();
+        let token_vector_size = manifest.token_vector_size.unwrap_or_default();
+        let script = FakeScript { run_time, token_vector_size, ..FakeScript::default() };
+        Box::new(FakeEngine::with_script(manifest.hidden_size, script))
     }
 
     #[cfg(feature = "openvino")]

@@ -96,10 +96,12 @@ pub struct FakeScript {
     pub panicking_opens: u64,
     /// Whether sessions have a rescue precision, which has no faults.
     pub rescues: bool,
+    /// Floats of the vector of a token; zero for a model without such vectors.
+    pub token_vector_size: usize,
 }
 
-/// The engine. A dense vector depends only on the token ids of its span, and a token weight on its
-/// id and position. So texts that are mixed up, cut or padded wrongly give wrong numbers.
+/// The engine. A dense vector depends only on the token ids of its span, and weight and vector of a
+/// token on its id and position. So texts that are mixed up, cut or padded wrongly give wrong numbers.
 pub(crate) struct FakeEngine {
     info: EngineInfo,
     shared: Arc<FakeShared>,
@@ -158,7 +160,7 @@ impl Engine for FakeEngine {
             return Err(EngineError::Transient("scripted: the session cannot be opened".into()));
         }
         Ok(Box::new(FakeSession {
-            rows: RowBuffers::new(self.info.hidden_size),
+            rows: RowBuffers::new(self.info.hidden_size, self.shared.script.token_vector_size),
             shared: Arc::clone(&self.shared),
             takes_jobs: false,
         }))
@@ -169,18 +171,28 @@ impl Engine for FakeEngine {
 #[derive(Debug, Clone)]
 pub struct RowBuffers {
     hidden_size: usize,
+    token_vector_size: usize,
     bucket: Bucket,
     /// `[rows, spans, hidden]`.
     pub dense: Vec<f32>,
     /// `[rows, length]`.
     pub token_weights: Vec<f32>,
+    /// `[rows, length, size]`; of no use unless the size is above zero and a text wants them.
+    pub token_vectors: Vec<f32>,
 }
 
 impl RowBuffers {
-    /// Buffers for dense rows of `hidden_size` floats.
-    pub const fn new(hidden_size: usize) -> Self {
+    /// Buffers for dense rows of `hidden_size` floats, and for vectors of tokens.
+    pub const fn new(hidden_size: usize, token_vector_size: usize) -> Self {
         let bucket = Bucket { rows: 0, length: 0 };
-        Self { hidden_size, bucket, dense: Vec::new(), token_weights: Vec::new() }
+        Self {
+            hidden_size,
+            token_vector_size,
+            bucket,
+            dense: Vec::new(),
+            token_weights: Vec::new(),
+            token_vectors: Vec::new(),
+        }
     }
 
     /// Makes room for all rows of `bucket`, with undefined content.
@@ -188,13 +200,29 @@ impl RowBuffers {
         self.bucket = bucket;
         self.dense.resize(bucket.rows * bucket.spans() * self.hidden_size, 0.0);
         self.token_weights.resize(bucket.tokens(), 0.0);
+        self.token_vectors.resize(bucket.tokens() * self.token_vector_size, 0.0);
+    }
+
+    /// Writes the vectors of the tokens of each text that wants them.
+    pub fn fill_token_vectors(&mut self, batch: &Batch) {
+        let size = self.token_vector_size;
+        let texts = batch.items().iter().zip(batch.places());
+        for (ids, place) in texts.filter(|(ids, _)| size > 0 && ids.wants_token_vectors()) {
+            let start = (place.row * self.bucket.length + place.start) * size;
+            let vectors = &mut self.token_vectors[start..start + ids.len() * size];
+            vectors.copy_from_slice(&expected_token_vectors(ids, size));
+        }
     }
 
     /// All rows.
     pub fn output(&self) -> BatchOutput<'_> {
         let weights = Floats::Single(&self.token_weights);
         let dense = Floats::Single(&self.dense);
-        BatchOutput::new(self.bucket, self.hidden_size, dense, Some(weights))
+        let output = BatchOutput::new(self.bucket, self.hidden_size, dense, Some(weights));
+        match self.token_vector_size {
+            0 => output,
+            size => output.with_token_vectors(size, Floats::Single(&self.token_vectors)),
+        }
     }
 }
 
@@ -242,6 +270,8 @@ impl FakeSession {
         // Places without a text are NaN, so that a test fails if somebody reads them.
         rows.dense.fill(f32::NAN);
         rows.token_weights.fill(f32::NAN);
+        rows.token_vectors.fill(f32::NAN);
+        rows.fill_token_vectors(batch);
         let bucket = batch.bucket();
         for (ids, place) in batch.items().iter().zip(batch.places()) {
             for (number, span) in (place.span..).zip(ids.spans()) {
@@ -295,6 +325,14 @@ pub fn expected_dense(ids: &[u32], hidden_size: usize) -> Vec<f32> {
 /// The token weights of these ids, one for each position; some are zero.
 pub fn expected_weights(ids: &[u32]) -> Vec<f32> {
     ids.iter().enumerate().map(|(position, &id)| weight(id, position)).collect()
+}
+
+/// The vectors of these tokens, one behind the other: L2-normalized, `size` floats each.
+pub fn expected_token_vectors(ids: &[u32], size: usize) -> Vec<f32> {
+    let mut vectors = vec![0.0; ids.len() * size];
+    let of_each = vectors.chunks_mut(size).zip(ids).zip(0..);
+    of_each.for_each(|((vector, &id), position)| write_dense(&[id, position], vector));
+    vectors
 }
 
 fn write_dense(ids: &[u32], row: &mut [f32]) {
@@ -351,10 +389,16 @@ mod tests {
                 1..12,
             ),
         ) {
-            let texts: Vec<TokenIds> = texts.iter().map(text).collect();
+            let wanted = |text: TokenIds| match text[0] % 2 {
+                0 => text.with_token_vectors(),
+                _ => text,
+            };
+            let texts: Vec<TokenIds> = texts.iter().map(text).map(wanted).collect();
             let bucket = Bucket { rows: 3, length: 64 };
             let batch = Batch::filled(bucket, texts).expect("each has room");
-            let mut session = FakeEngine::new(8).open_session(&[]).expect("it opens");
+            let script = FakeScript { token_vector_size: 3, ..FakeScript::default() };
+            let engine = FakeEngine::with_script(8, script);
+            let mut session = engine.open_session(&[]).expect("it opens");
             let output = session.run(&batch).expect("it runs");
             for (text, &place) in batch.items().iter().zip(batch.places()) {
                 let dense = output.dense_of(place);
@@ -363,6 +407,10 @@ mod tests {
                     prop_assert_eq!(dense, expected_dense(&text[span], 8));
                 }
                 prop_assert_eq!(output.weights_of(place, text.len()), expected_weights(text));
+                if text.wants_token_vectors() {
+                    let found = output.token_vectors_of(place, text.len());
+                    prop_assert_eq!(found, expected_token_vectors(text, 3));
+                }
             }
         }
     }

@@ -309,8 +309,10 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     let wanted_inputs = [ids, positions, segments, ("span_weights", ElementType::F32, 3)];
     let dense = ("dense", element_type(manifest.outputs.dense), 3);
     let weights = manifest.outputs.token_weights.map(|of| ("token_weights", element_type(of), 2));
+    let vectors = manifest.outputs.token_vectors.map(|of| ("token_vectors", element_type(of), 3));
+    let wanted: Vec<_> = [dense].into_iter().chain(weights).chain(vectors).collect();
     check_ports("input", &wanted_inputs, &inputs)?;
-    check_ports("output", &[dense].into_iter().chain(weights).collect::<Vec<_>>(), &outputs)
+    check_ports("output", &wanted, &outputs)
 }
 
 /// Checks that the inputs, or the outputs, are exactly `wanted`, by name, type and rank.

@@ -5,10 +5,9 @@ use std::time::Duration;
 use crate::health::{CheckFailure, WorkerCheck};
 use crate::scheduler::{ItemRows, RunError, Scheduler};
 use clock::Clock;
-use model::package::canary::{Comparison, compare};
+use model::package::canary::{self, CanaryRows, Comparison};
 use model::package::manifest::Manifest;
 use scheduling::Refusal;
-use scheduling::batch::TokenIds;
 use vectors::dense::is_finite;
 
 /// Runs the canary on one worker, ahead of all waiting items, and compares the result with the
@@ -24,7 +23,7 @@ pub(crate) async fn check(
     let outcome = run(worker, scheduler, manifest, clock, timeout).await;
     let latency = clock.now().since(start);
     let (comparison, failure) = match outcome {
-        Ok(rows) => judge(manifest, &rows),
+        Ok(rows) => judge(manifest, rows),
         Err(failure) => (None, Some(failure)),
     };
     WorkerCheck {
@@ -43,7 +42,7 @@ async fn run(
     clock: &dyn Clock,
     timeout: Duration,
 ) -> Result<ItemRows, CheckFailure> {
-    let ids = TokenIds::new(&manifest.canary.token_ids);
+    let ids = canary::token_ids(manifest);
     let ticket = scheduler.submit_check(worker, ids, clock.now() + timeout).map_err(|refusal| {
         failure(
             "queue",
@@ -69,11 +68,12 @@ async fn run(
     rows.into_iter().next().ok_or_else(|| failure("run", "the worker gave no row"))
 }
 
-fn judge(manifest: &Manifest, rows: &ItemRows) -> (Option<Comparison>, Option<CheckFailure>) {
-    if !is_finite(&rows.dense) || !is_finite(&rows.weights) {
+fn judge(manifest: &Manifest, rows: ItemRows) -> (Option<Comparison>, Option<CheckFailure>) {
+    let ItemRows { dense, weights, token_vectors } = rows;
+    if ![&dense, &weights, &token_vectors].into_iter().all(|row| is_finite(row)) {
         return (None, Some(failure("finite", "a row is not finite")));
     }
-    let seen = compare(manifest, &rows.dense, &rows.weights);
+    let seen = canary::compare(manifest, &CanaryRows { dense, weights, token_vectors });
     let tolerances = manifest.canary.tolerances;
     let wrong = if !seen.dense_ok {
         let least = tolerances.dense_cosine_min;

@@ -86,12 +86,13 @@ impl RowCache {
         Some(ItemRows {
             dense: part(wanted.dense(), dense),
             weights: part(wanted.sparse(), weights),
+            token_vectors: Vec::new(),
         })
     }
 
     /// Puts both rows of a text into the cache.
     pub(super) fn keep(&self, digest: Digest, rows: &ItemRows) {
-        let ItemRows { dense, weights } = rows;
+        let ItemRows { dense, weights, .. } = rows;
         self.rows.insert(digest, dense.iter().chain(weights).copied().collect());
     }
 
@@ -124,7 +125,7 @@ mod tests {
 
     fn rows(seed: usize) -> ItemRows {
         let numbers = |count: usize| (0..count).map(|place| (seed + place) as f32).collect();
-        ItemRows { dense: numbers(DENSE), weights: numbers(TOKENS) }
+        ItemRows { dense: numbers(DENSE), weights: numbers(TOKENS), ..ItemRows::default() }
     }
 
     fn cache(bytes: u64) -> RowCache {
@@ -157,13 +158,14 @@ mod tests {
         let (cache, digest) = (cache(1 << 20), Digest(7));
         assert_eq!(cache.find(digest, TOKENS, Vectors::Both), None);
         cache.keep(digest, &rows(1));
-        let ItemRows { dense, weights } = rows(1);
+        let ItemRows { dense, weights, token_vectors } = rows(1);
         for (wanted, dense, weights) in [
             (Vectors::Both, dense.clone(), weights.clone()),
             (Vectors::Dense, dense, Vec::new()),
             (Vectors::Sparse, Vec::new(), weights),
         ] {
-            assert_eq!(cache.find(digest, TOKENS, wanted), Some(ItemRows { dense, weights }));
+            let expected = ItemRows { dense, weights, token_vectors: token_vectors.clone() };
+            assert_eq!(cache.find(digest, TOKENS, wanted), Some(expected));
         }
         let CacheFigures { entries, hits, misses, .. } = cache.figures();
         assert_eq!((entries, hits, misses), (1, 3, 1));

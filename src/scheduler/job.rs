@@ -146,16 +146,22 @@ impl JobItem {
 impl TextRow {
     /// The rows of a text at its place in a batch. Both kinds are copied, whatever its request
     /// wants, since a request for the other kind may have joined during the run.
-    pub(crate) fn of(output: &BatchOutput<'_>, place: Place, tokens: usize) -> Self {
+    pub(crate) fn of(output: &BatchOutput<'_>, place: Place, ids: &TokenIds) -> Self {
         let dense = output.dense_of(place);
-        let weights = output.weights_of(place, tokens);
+        let weights = output.weights_of(place, ids.len());
+        let token_vectors = match ids.wants_token_vectors() {
+            true => output.token_vectors_of(place, ids.len()),
+            false => Vec::new(),
+        };
         let lost = match (is_finite(&dense), is_finite(&weights)) {
+            // Whoever has the text's ids wants them.
+            _ if !is_finite(&token_vectors) => Some(Vectors::Both),
             (true, true) => None,
             (false, true) => Some(Vectors::Dense),
             (true, false) => Some(Vectors::Sparse),
             (false, false) => Some(Vectors::Both),
         };
-        Self { rows: ItemRows { dense, weights }, lost, rescued: false }
+        Self { rows: ItemRows { dense, weights, token_vectors }, lost, rescued: false }
     }
 
     /// The wanted rows; `None` if they have NaN or infinity.
@@ -166,10 +172,12 @@ impl TextRow {
 }
 
 impl Scheduler {
-    /// Puts the rows into the cache that a later run would give as well.
+    /// Puts the rows into the cache that a later run would give as well, but for those with vectors
+    /// of tokens, which would take the place of hundreds of others.
     fn keep(&self, items: &[JobItem], rows: &[RowOrError]) {
         let Some(cache) = &self.0.cache else { return };
-        for (item, row) in items.iter().zip(rows) {
+        let texts = items.iter().zip(rows).filter(|(item, _)| !item.ids.wants_token_vectors());
+        for (item, row) in texts {
             if let (Some(digest), Ok(TextRow { rows, lost: None, rescued: false })) =
                 (item.digest, row)
             {

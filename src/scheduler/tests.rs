@@ -52,8 +52,7 @@ fn submit_texts(scheduler: &Scheduler, vectors: Vectors, ids: &[u32]) -> Ticket 
 fn run_next(scheduler: &Scheduler, buffers: &RowBuffers) -> usize {
     let job = scheduler.next_job(0).expect("it waits");
     let output = buffers.output();
-    let row =
-        |(row, item): (usize, &JobItem)| Ok(TextRow::of(&output, in_row(row), item.ids().len()));
+    let row = |(row, item): (usize, &JobItem)| Ok(TextRow::of(&output, in_row(row), item.ids()));
     let rows: Vec<RowOrError> = job.items.iter().enumerate().map(row).collect();
     let texts = rows.len();
     job.complete(rows);
@@ -89,7 +88,7 @@ pub(super) const fn in_row(row: usize) -> Place {
 /// Four rows of four dense floats, of which the one of the row's number is one, and eight weights
 /// of that number.
 pub(super) fn buffers() -> RowBuffers {
-    let mut buffers = RowBuffers::new(4);
+    let mut buffers = RowBuffers::new(4, 0);
     buffers.resize(Bucket { rows: 4, length: 8 });
     let dense = buffers.dense.iter_mut().enumerate();
     dense.for_each(|(place, value)| *value = f32::from(u8::from(place / 4 == place % 4)));
@@ -101,7 +100,7 @@ pub(super) fn buffers() -> RowBuffers {
 /// What a request gets of a row of `buffers`.
 pub(super) fn rows_of(row: f32, vectors: Vectors) -> ItemRows {
     let dense = (0..4_u8).map(|place| f32::from(u8::from(f32::from(place) == row))).collect();
-    ItemRows { dense, weights: vec![row; 3] }.only(vectors)
+    ItemRows { dense, weights: vec![row; 3], ..ItemRows::default() }.only(vectors)
 }
 
 #[test]
@@ -156,7 +155,7 @@ fn a_request_that_comes_during_a_run_of_its_text_shares_it() {
     let second = submit(&scheduler, Vectors::Sparse);
     drop(first);
     assert_eq!(scheduler.snapshot().queue_depth, 0);
-    let row = TextRow::of(&buffers().output(), in_row(0), job.items[0].ids().len());
+    let row = TextRow::of(&buffers().output(), in_row(0), job.items[0].ids());
     job.complete(vec![Ok(row)]);
     assert_eq!(second.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Sparse)])));
     let counts = scheduler.snapshot().counts;
@@ -215,10 +214,8 @@ fn rows_that_a_later_run_would_not_give_are_not_kept() {
         let scheduler = caching_scheduler();
         let ticket = submit(&scheduler, Vectors::Dense);
         let job = scheduler.next_job(0).expect("it waits");
-        let row = TextRow {
-            rescued,
-            ..TextRow::of(&buffers.output(), in_row(0), job.items[0].ids().len())
-        };
+        let row =
+            TextRow { rescued, ..TextRow::of(&buffers.output(), in_row(0), job.items[0].ids()) };
         job.complete(vec![Ok(row)]);
         assert!(ticket.now_or_never().expect("it ran").is_ok(), "what it wants is finite");
         assert_eq!(scheduler.snapshot().cache.entries, 0);

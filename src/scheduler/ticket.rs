@@ -53,6 +53,8 @@ pub struct ItemRows {
     pub dense: Vec<f32>,
     /// One float for each of the item's tokens.
     pub weights: Vec<f32>,
+    /// The vectors of the item's tokens, one behind the other.
+    pub token_vectors: Vec<f32>,
 }
 
 impl ItemRows {
@@ -61,6 +63,7 @@ impl ItemRows {
         Self {
             dense: if wanted.dense() { self.dense } else { Vec::new() },
             weights: if wanted.sparse() { self.weights } else { Vec::new() },
+            token_vectors: self.token_vectors,
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn rows(tokenizer: &TextTokenizer, texts: &TextsToRun) -> Vec<ItemRow
         let own = text.ids.split_at(1 + text.prompt_tokens).1;
         let mut weights = vec![0.0; text.ids.len() - own.len()];
         weights.extend(sparse::by_surprisal(own, surprisal));
-        ItemRows { dense: Vec::new(), weights }
+        ItemRows { weights, ..ItemRows::default() }
     };
     texts.run.iter().map(of).collect()
 }

@@ -104,7 +104,7 @@ impl<'a> Runner<'a> {
         let batch = batch(bucket, priority, items)?;
         let session = &mut *self.session;
         let output = catch_panic(|| session.run(&batch))?;
-        let row = |(ids, place): (&TokenIds, &Place)| TextRow::of(&output, *place, ids.len());
+        let row = |(ids, place): (&TokenIds, &Place)| TextRow::of(&output, *place, ids);
         let mut rows: Vec<TextRow> = items.iter().zip(batch.places()).map(row).collect();
         let (times, whole) = (output.times, self.clock.now().since(started));
         record(&Ran { bucket, items, times, whole });
@@ -139,7 +139,7 @@ impl<'a> Runner<'a> {
         let batch = batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids))?;
         let session = &mut *self.session;
         let output = catch_panic(|| session.run(&batch))?;
-        Ok(TextRow::of(&output, batch.places()[0], ids.len()))
+        Ok(TextRow::of(&output, batch.places()[0], ids))
     }
 
     /// Runs a text in the rescue precision; `None` if the engine has none.
@@ -155,7 +155,7 @@ impl<'a> Runner<'a> {
         let session = &mut *self.session;
         let ran = catch_panic(|| session.rescue(&batch).transpose()).transpose()?;
         let place = batch.places()[0];
-        let row = |output| TextRow { rescued: true, ..TextRow::of(&output, place, ids.len()) };
+        let row = |output| TextRow { rescued: true, ..TextRow::of(&output, place, ids) };
         Some(ran.map(row))
     }
 }
@@ -220,7 +220,7 @@ mod tests {
 
     impl Tight {
         fn new(clock: &Arc<ManualClock>, value: f32) -> Box<Self> {
-            Box::new(Self { clock: Arc::clone(clock), rows: RowBuffers::new(4), value })
+            Box::new(Self { clock: Arc::clone(clock), rows: RowBuffers::new(4, 0), value })
         }
     }
 

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use scheduling::batch::{Batch, Bucket, Place, TokenIds};
 
-use crate::package::{HIDDEN, TWO_ID, VOCAB};
+use crate::package::{HIDDEN, TOKEN_SIZE, TWO_ID, VOCAB};
 use crate::support::PATIENCE;
 
 /// The text of an engine's fault, which no client may see.
@@ -156,7 +156,7 @@ impl Engine for TestEngine {
         if self.controls.behaviour.lock().closed_for_new_sessions {
             return Err(EngineError::NotAvailable("no session is left".to_owned()));
         }
-        let rows = RowBuffers::new(HIDDEN);
+        let rows = RowBuffers::new(HIDDEN, TOKEN_SIZE);
         Ok(Box::new(TestSession { controls: Arc::clone(&self.controls), rows }))
     }
 
@@ -182,6 +182,7 @@ impl Session for TestSession {
         }
         let (rows, bucket) = (&mut self.rows, batch.bucket());
         rows.resize(bucket);
+        rows.fill_token_vectors(batch);
         for (ids, place) in batch.items().iter().zip(batch.places()) {
             let span = place.row * bucket.spans() + place.span;
             let dense = &mut rows.dense[span * HIDDEN..][..place.spans * HIDDEN];

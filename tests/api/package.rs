@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use duovec::engine::fake::expected_dense;
+use duovec::engine::fake::{expected_dense, expected_token_vectors};
 use model::package::{ModelPackage, digest};
 use scheduling::batch::TokenIds;
 use serde_json::{Map, Value, json};
@@ -16,6 +16,8 @@ pub(crate) const ALIAS: &str = "text-embedding-ada-002";
 pub(crate) const HIDDEN: usize = 8;
 pub(crate) const CUT: usize = 4;
 pub(crate) const VOCAB: usize = 1000;
+/// Floats of a token's vector.
+pub(crate) const TOKEN_SIZE: usize = 3;
 pub(crate) const MAX_TOKENS: usize = 16;
 
 /// The token ids of the canary.
@@ -39,7 +41,7 @@ pub(crate) fn piece(id: u32) -> String {
     format!("▁p\"{id}")
 }
 
-/// A package with or without a sparse head, in a folder that lives as long as it.
+/// A package with or without heads for lexical weights and vectors of tokens, in a folder that lives as long as it.
 pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let tokenizer = tokenizer().to_string();
@@ -78,6 +80,10 @@ fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
         manifest["sparse"] = json!({"dropped_token_ids": [0, 1, 2, 3], "head": "by id"});
         manifest["outputs"]["token_weights"] = "float32".into();
         manifest["canary"]["sparse"] = json!([[100, weights[1]], [101, weights[2]]]);
+        manifest["token_vector_size"] = TOKEN_SIZE.into();
+        manifest["outputs"]["token_vectors"] = "float32".into();
+        let last = &expected_token_vectors(&ids, TOKEN_SIZE)[3 * TOKEN_SIZE..];
+        manifest["canary"]["token_vectors"] = json!([[3, last]]);
     }
     fs::write(folder.join("manifest.json"), manifest.to_string()).expect("it is written");
 }

@@ -219,6 +219,11 @@ impl Batch {
         &self.places
     }
 
+    /// Whether the vectors of some text's tokens are wanted.
+    pub fn wants_token_vectors(&self) -> bool {
+        self.items.iter().any(TokenIds::wants_token_vectors)
+    }
+
     /// Whether the item has a row of its own.
     pub fn is_alone(&self, item: usize) -> bool {
         let row = self.places[item].row;

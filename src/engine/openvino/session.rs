@@ -73,6 +73,7 @@ impl BucketInputs {
 struct OutputTensors {
     dense: Tensor,
     token_weights: Option<Tensor>,
+    token_vectors: Option<Tensor>,
 }
 
 /// One worker's request. Input tensors are made once for each bucket and kept. The crate's
@@ -129,20 +130,28 @@ impl OpenVinoSession {
     }
 
     /// The rows, in the memory where the request left them.
-    fn output(&mut self, bucket: Bucket) -> Result<BatchOutput<'_>, EngineError> {
+    fn output(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
         let Self { request, facts, output_types, outputs, .. } = self;
+        let bucket = batch.bucket();
         let read = |name: &str| request.get_tensor(name).map_err(failed);
         let weights_type = output_types.token_weights;
+        let vectors_type = output_types.token_vectors.zip(facts.token_vector_size);
+        let vectors_type = vectors_type.filter(|_| batch.wants_token_vectors());
         let outputs = outputs.insert(OutputTensors {
             dense: read("dense")?,
             token_weights: weights_type.map(|_| read("token_weights")).transpose()?,
+            token_vectors: vectors_type.map(|_| read("token_vectors")).transpose()?,
         });
         let due = bucket.rows * bucket.spans() * facts.hidden_size;
         let dense = floats(&outputs.dense, "dense", output_types.dense, due)?;
         let weights = weights_type.zip(outputs.token_weights.as_ref());
         let weights = weights
             .map(|(element, tensor)| floats(tensor, "token_weights", element, bucket.tokens()));
-        Ok(BatchOutput::new(bucket, facts.hidden_size, dense, weights.transpose()?))
+        let output = BatchOutput::new(bucket, facts.hidden_size, dense, weights.transpose()?);
+        let vectors = vectors_type.zip(outputs.token_vectors.as_ref());
+        let Some(((element, size), tensor)) = vectors else { return Ok(output) };
+        let vectors = floats(tensor, "token_vectors", element, bucket.tokens() * size)?;
+        Ok(output.with_token_vectors(size, vectors))
     }
 }
 
@@ -157,7 +166,7 @@ impl Session for OpenVinoSession {
             compute: self.clock.now().since(filled),
             copy_out: Duration::ZERO,
         };
-        Ok(BatchOutput { times, ..self.output(batch.bucket())? })
+        Ok(BatchOutput { times, ..self.output(batch)? })
     }
 
     fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {

@@ -8,7 +8,8 @@ use vectors::sparse::{self, Selection};
 /// How far a run of the canary was from its golden numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// Cosine to the golden dense vector.
+    /// Cosine to the golden dense vector, or the least of it and those to the golden vectors of
+    /// tokens.
     pub dense_cosine: f64,
     /// Largest difference of a lexical weight; a missing id counts as weight zero.
     pub sparse_error: f32,
@@ -36,13 +37,36 @@ impl Comparison {
     }
 }
 
-/// Compares a run of the manifest's canary: `dense` has `hidden_size` floats, `weights` one float
-/// for each of the canary's tokens (none for a model without a sparse head).
-///
-/// Numbers that are not finite never pass.
-pub fn compare(manifest: &Manifest, dense: &[f32], weights: &[f32]) -> Comparison {
-    let canary = &manifest.canary;
-    compare_text(manifest, &canary.token_ids, (&canary.dense, &canary.sparse), (dense, weights))
+/// What a run of the canary gave.
+#[derive(Debug)]
+pub struct CanaryRows {
+    /// `hidden_size` floats.
+    pub dense: Vec<f32>,
+    /// A float for each of its tokens; none for a model without a sparse head.
+    pub weights: Vec<f32>,
+    /// `token_vector_size` floats for each of its tokens; none for a model without such vectors.
+    pub token_vectors: Vec<f32>,
+}
+
+/// The canary as it runs alone: with all outputs that the model has.
+pub fn token_ids(manifest: &Manifest) -> TokenIds {
+    let ids = TokenIds::new(&manifest.canary.token_ids);
+    if manifest.token_vector_size.is_some() { ids.with_token_vectors() } else { ids }
+}
+
+/// Compares a run of the manifest's canary. Numbers that are not finite never pass.
+pub fn compare(manifest: &Manifest, rows: &CanaryRows) -> Comparison {
+    let CanaryRows { dense, weights, token_vectors } = rows;
+    let (canary, least) = (&manifest.canary, manifest.canary.tolerances.dense_cosine_min);
+    let golden = (&canary.dense[..], &canary.sparse[..]);
+    let whole = compare_text(manifest, &canary.token_ids, golden, (dense, weights));
+    let size = manifest.token_vector_size.unwrap_or_default();
+    canary.token_vectors.iter().fold(whole, |so_far, (place, golden)| {
+        let vector = token_vectors.get(place * size..(place + 1) * size).unwrap_or_default();
+        let dense_cosine = cosine(vector, golden);
+        let dense_ok = is_finite(vector) && dense_cosine >= least;
+        so_far.worse(Comparison { dense_cosine, dense_ok, ..so_far })
+    })
 }
 
 /// The same for a text that [`long_text`] made; `None` if there are no golden numbers for one of
@@ -90,7 +114,7 @@ fn compare_text(
 /// When the canary does not fit a row of the bucket.
 pub fn among_neighbours(manifest: &Manifest, bucket: Bucket) -> Result<Batch, BatchError> {
     let ids = &manifest.canary.token_ids;
-    let canary = TokenIds::new(ids);
+    let canary = token_ids(manifest);
     // The other text is shorter each time, and in front of the canary every second time: so no two
     // rows have it at the same places.
     let pair = |number: usize| {
@@ -119,17 +143,14 @@ pub fn long_text(manifest: &Manifest, tokens: usize, another_end: bool) -> Token
     TokenIds::new(&text)
 }
 
-/// Compares all canaries of a batch that [`among_neighbours`] made. `rows_of` gives the dense row
-/// and the token weights of an item.
+/// Compares all canaries of a batch that [`among_neighbours`] made. `rows_of` gives the rows of an
+/// item.
 pub fn compare_all(
     manifest: &Manifest,
     batch: &Batch,
-    rows_of: impl Fn(usize) -> (Vec<f32>, Vec<f32>),
+    rows_of: impl Fn(usize) -> CanaryRows,
 ) -> Comparison {
-    let of = |item: usize| {
-        let (dense, weights) = rows_of(item);
-        compare(manifest, &dense, &weights)
-    };
+    let of = |item: usize| compare(manifest, &rows_of(item));
     let is_canary = |item: &usize| batch.items()[*item][..] == manifest.canary.token_ids[..];
     let others = (1..batch.items().len()).filter(is_canary).map(of);
     others.fold(of(0), Comparison::worse)
@@ -161,6 +182,30 @@ mod tests {
         assert_eq!(one[..64 - half], other[..64 - half]);
         assert_ne!(one[64 - half..], other[64 - half..]);
         assert_eq!((one[0], one[63]), (other[0], other[63]));
+    }
+
+    #[test]
+    fn a_token_with_another_vector_is_noticed() {
+        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
+        let package = ModelPackage::read_manifest(&tiny).expect("it is one");
+        let mut manifest = package.manifest().clone();
+        assert!(!token_ids(&manifest).wants_token_vectors());
+        manifest.token_vector_size = Some(2);
+        manifest.canary.token_vectors = vec![(1, vec![0.6, 0.8]), (2, vec![1.0, 0.0])];
+        assert!(token_ids(&manifest).wants_token_vectors());
+        let golden = manifest.canary.clone();
+        let tokens = golden.token_ids.len();
+        let seen = |token_vectors: &[f32]| {
+            let (dense, weights) = (golden.dense.clone(), vec![0.0; tokens]);
+            let token_vectors = token_vectors.to_vec();
+            compare(&manifest, &CanaryRows { dense, weights, token_vectors })
+        };
+        assert!(seen(&[0.0, 1.0, 0.6, 0.8, 1.0, 0.0]).dense_ok);
+        let swapped = seen(&[0.0, 1.0, 1.0, 0.0, 0.6, 0.8]);
+        assert!(!swapped.dense_ok && (swapped.dense_cosine - 0.6).abs() < 1e-6);
+        for lost in [&[][..], &[0.0, 1.0, 0.6, 0.8], &[0.0, 1.0, 0.6, 0.8, f32::NAN, 0.0]] {
+            assert!(!seen(lost).dense_ok, "{lost:?}");
+        }
     }
 
     #[test]

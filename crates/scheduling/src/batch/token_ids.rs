@@ -12,12 +12,14 @@ pub struct TokenIds {
     ids: Arc<[u32]>,
     /// Runs of tokens, each with a dense vector of its own; `None` for one of the whole text.
     parts: Option<Arc<[Range<usize>]>>,
+    /// Whether the vectors of its tokens are wanted too, each of which takes kilobytes.
+    token_vectors: bool,
 }
 
 impl TokenIds {
     /// Copies `ids` once. The text has one dense vector.
     pub fn new(ids: &[u32]) -> Self {
-        Self { ids: Arc::from(ids), parts: None }
+        Self { ids: Arc::from(ids), parts: None, token_vectors: false }
     }
 
     /// The same text with a dense vector for each of `parts`, which may overlap.
@@ -29,6 +31,17 @@ impl TokenIds {
         let is_within = |part: &Range<usize>| part.start < part.end && part.end <= self.ids.len();
         assert!(!parts.is_empty() && parts.iter().all(is_within), "parts have tokens of the text");
         Self { parts: Some(Arc::from(parts)), ..self }
+    }
+
+    /// The same text whose tokens' vectors are wanted too. It shares no run with one without them.
+    #[must_use]
+    pub fn with_token_vectors(self) -> Self {
+        Self { token_vectors: true, ..self }
+    }
+
+    /// Whether the vectors of its tokens are wanted too.
+    pub const fn wants_token_vectors(&self) -> bool {
+        self.token_vectors
     }
 
     /// The parts that have a vector each; `None` when the whole text has one.
@@ -69,6 +82,7 @@ mod tests {
         let spans: Vec<_> = two.spans().collect();
         assert_eq!((two.room(), spans), (20, vec![1..9, 5..19]));
         assert_ne!(two, text);
+        assert_ne!(text.clone().with_token_vectors(), text);
         assert_eq!(text.with_parts(&[1..2, 2..3, 3..4]).room(), 24);
         assert_eq!(TokenIds::new(&[0, 2]).room(), 2);
     }
