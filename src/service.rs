@@ -150,6 +150,7 @@ impl EmbeddingService {
             id: manifest.model_id.clone(),
             aliases,
             revision: manifest.revision.clone(),
+            kind: manifest.kind,
             hidden_size: manifest.hidden_size,
             vocab_size: manifest.vocab_size,
             max_input_tokens: manifest.max_input_tokens,

@@ -115,10 +115,9 @@ class Configuration:
     def scorer(self) -> tuple[str, str]:
         """How the names of the two products end that score a pair; see `Family.scorer`."""
         found, family, labels = self.family.scorer, self.family, self._get("id2label")
-        typed = "the tokens of its second text have a type of their own"
-        other = "its head is not two products with a tanh between them"
-        why = f"a cross-encoder of {family.name}'s kind cannot be exported: "
-        why += typed if family.has("emb.type") else other
+        known = " and ".join(family.name for family in FAMILIES if family.scorer)
+        why = "the tokens of its second text have a type of their own: " * family.has("emb.type")
+        why += f"cross-encoders of {known} can be exported, and none of {family.name}"
         self._demand(found is not None, "architectures", why)
         assert found is not None
         one = "a cross-encoder with one label, the score, is needed"

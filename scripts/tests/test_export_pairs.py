@@ -89,9 +89,9 @@ def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path
     [
         ("xlm-roberta", "config.json", {"id2label": {"0": "no", "1": "yes"}}, "with one label"),
         ("xlm-roberta", "config.json", {"id2label": None}, "with one label"),
-        ("bert", "config.json", {}, "second text have a type of their own"),
-        ("distilbert", "config.json", {}, "of distilbert's kind cannot .* not two products"),
-        ("modernbert", "config.json", {}, "of modernbert's kind cannot be exported"),
+        ("bert", "config.json", {}, "second text have a type of their own: .* none of bert"),
+        ("distilbert", "config.json", {}, "of xlm-roberta and gte can .* none of distilbert"),
+        ("modernbert", "config.json", {}, "none of modernbert"),
         ("xlm-roberta", "sentence_bert_config.json", {"transformer_task": "fill-mask"}, "fill-m"),
         (
             "xlm-roberta",

@@ -13,7 +13,7 @@ use crate::engine::run_canary;
 use crate::telemetry;
 use clock::{Clock, RealClock};
 use model::package::ModelPackage;
-use model::package::manifest::{Manifest, PromptName};
+use model::package::manifest::{Manifest, ModelKind, PromptName};
 use scheduling::batch::plan::ROW_TOKENS;
 use settings::{Config, EngineChoice};
 
@@ -131,12 +131,15 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         bytes => format!("{bytes} bytes"),
     };
     findings.say(Verdict::Well, "cache of vectors", &room);
+    let gives = match manifest.kind {
+        ModelKind::Embedding => format!("{} dimensions", manifest.hidden_size),
+        ModelKind::CrossEncoder => "scores of pairs".to_owned(),
+    };
     print(&format!(
-        "{} is whole: {} revision {}, {} dimensions, {} tokens",
+        "{} is whole: {} revision {}, {gives}, {} tokens",
         loaded.package.directory().display(),
         manifest.model_id,
         manifest.revision,
-        manifest.hidden_size,
         manifest.max_input_tokens
     ));
     Ok(())
@@ -153,13 +156,18 @@ fn describe(manifest: &Manifest, findings: &mut Findings) {
         false => prompts.join(", "),
     };
     let dimensions: Vec<String> = manifest.dimensions().iter().map(usize::to_string).collect();
+    let dimensions = match dimensions.is_empty() {
+        true => "none, so that only re-ranking is served".to_owned(),
+        false => dimensions.join(", "),
+    };
     let sparse = manifest.sparse.as_ref().map_or("none", |head| &head.head);
     let names = [std::slice::from_ref(&manifest.model_id), &manifest.aliases].concat();
     for (subject, field, value) in [
         ("names", "aliases", names.join(", ")),
+        ("kind", "kind", manifest.kind.name().to_owned()),
         ("pooling", "pooling", manifest.pooling.name().to_owned()),
         ("tokens of a text", "max_input_tokens", manifest.max_input_tokens.to_string()),
-        ("dimensions", "matryoshka_dimensions", dimensions.join(", ")),
+        ("dimensions", "matryoshka_dimensions", dimensions),
         ("prompts", "prompts", prompts),
         ("lexical weights", "sparse", sparse.to_owned()),
     ] {

@@ -8,6 +8,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::Incomplete;
+use super::load::need_vectors;
 use super::offline::Production;
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
@@ -123,6 +124,7 @@ pub(super) fn command() -> Command {
 pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     telemetry::init(config);
     let package = ModelPackage::read_manifest(&config.package)?;
+    need_vectors(package.manifest())?;
     let package = package.with_default_prompt(config.default_prompt)?;
     let texts = |name: &str| -> Vec<String> {
         typed.get_many::<String>(name).into_iter().flatten().cloned().collect()

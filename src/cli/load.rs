@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind};
@@ -13,6 +13,7 @@ use crate::progress::{Progress, StartStage};
 use crate::worker::tuning::choice::{Measured, Split};
 use clock::Clock;
 use model::package::ModelPackage;
+use model::package::manifest::{Manifest, ModelKind};
 use model::tokenize::TextTokenizer;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
@@ -67,6 +68,18 @@ pub(super) fn load(
     let chosen =
         loader.choose().with_context(|| format!("cannot load {}", config.package.display()))?;
     Ok(Loaded { package, tokenizer, chosen })
+}
+
+/// Refuses a model without vectors for what makes or compares them.
+pub(super) fn need_vectors(manifest: &Manifest) -> anyhow::Result<()> {
+    match manifest.kind {
+        ModelKind::Embedding => Ok(()),
+        ModelKind::CrossEncoder => bail!(
+            "{} is a cross-encoder, which has no vectors: start `duovec serve` with it, and send \
+             query and documents to POST /v1/rerank",
+            manifest.model_id
+        ),
+    }
 }
 
 struct Loader<'a> {

@@ -32,6 +32,8 @@ pub(super) struct Model<'a> {
     /// Which of the model's prompts requests get that send such a name and ask for none.
     prompt: Option<&'static str>,
     revision: &'a str,
+    /// Whether it gives vectors of texts, or is a cross-encoder and scores documents by a query.
+    kind: &'static str,
     /// Tokens of the longest item that is not cut, special tokens included.
     max_input_tokens: usize,
     /// What requests may send as `dimensions`.
@@ -79,6 +81,7 @@ fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {
             InputType::Other | InputType::Ranking => None,
         },
         revision: &card.revision,
+        kind: card.kind.name(),
         max_input_tokens: card.max_input_tokens,
         dimensions: &card.dimensions,
         sparse: card.has_sparse,

@@ -2,7 +2,7 @@
 //!
 //! The file describes what every server serves, and tests hold it to the code. Filled in is what
 //! one server is told: its dialects, how many items it takes, and once the package is read, which
-//! token ids, dimensions and prompts.
+//! token ids, dimensions and prompts. Only what the model serves is told.
 
 use actix_web::HttpResponse;
 use actix_web::http::header::CACHE_CONTROL;
@@ -12,12 +12,24 @@ use serde_json::{Value, json};
 use super::error::OK;
 use super::headers::JSON;
 use super::payload::USES;
+use super::rerank::RerankScore;
 use super::state::AppState;
 use crate::service::ModelCard;
+use model::package::manifest::ModelKind;
 use settings::limits::{MaxItems, MaxRequestTimeoutMs};
 use settings::{Dialect, HttpConfig};
 
 const FILE: &str = include_str!("openapi.json");
+
+/// Paths that a cross-encoder does not serve.
+const OF_VECTORS: [&str; 6] = [
+    "/v1/embeddings",
+    "/v1/sparse-embeddings",
+    "/v1/embeddings:both",
+    "/embed",
+    "/embed_sparse",
+    "/similarity",
+];
 
 /// What the description tells of the server that gives it.
 struct DescribedServer<'a> {
@@ -50,6 +62,8 @@ fn document(facts: &DescribedServer<'_>) -> Value {
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     let paths = document["paths"].as_object_mut().expect("an object");
     paths.retain(|_, path| dialect(path).is_none_or(|dialect| facts.dialects.contains(&dialect)));
+    let has_vectors = facts.card.is_none_or(|card| card.kind == ModelKind::Embedding);
+    paths.retain(|path, _| has_vectors || !OF_VECTORS.contains(&path.as_str()));
     let schemas = &mut document["components"]["schemas"];
     for lists in ["Texts", "TokenIdLists"] {
         schemas[lists]["maxItems"] = facts.max_items.get().into();
@@ -59,9 +73,7 @@ fn document(facts: &DescribedServer<'_>) -> Value {
         schemas["TokenId"]["maximum"] = card.vocab_size.saturating_sub(1).into();
         let lengths = card.dimensions.iter().map(|&length| Value::from(length));
         schemas["Dimensions"]["enum"] = lengths.chain([Value::Null]).collect();
-        if !card.has_sparse {
-            schemas["RerankScore"]["enum"] = json!(["dense"]);
-        }
+        schemas["RerankScore"]["enum"] = json!(RerankScore::of_model(Some(card)));
         if card.small_vectors.is_empty() {
             schemas["OutputType"]["enum"] = json!(["float", "float32", "float16", "base64"]);
         }

@@ -1,5 +1,6 @@
-//! Documents in the order of how near they are to a query, by the vectors of the resident model:
-//! `/v1/rerank`, as clients of Cohere, Jina AI and Voyage AI send and read it.
+//! Documents in the order of how near they are to a query, by the vectors of the resident model, or
+//! by the scores of a cross-encoder: `/v1/rerank`, as clients of Cohere, Jina AI and Voyage AI send
+//! and read it.
 
 use std::num::NonZeroUsize;
 
@@ -13,8 +14,9 @@ use super::payload::{
 use super::reply::{Resident, Usage, frame_bytes};
 use crate::service::{
     AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
-    RequestHead, Vectors, json_bytes,
+    ModelCard, RequestHead, Vectors, json_bytes,
 };
+use model::package::manifest::ModelKind;
 use settings::HttpConfig;
 use vectors::{dense, sparse};
 
@@ -26,7 +28,7 @@ const LEXICAL_WEIGHT: f64 = 0.1;
 
 /// What documents are put in order by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum RerankScore {
     /// The cosine of the dense vectors.
     Dense,
@@ -34,13 +36,18 @@ pub(super) enum RerankScore {
     Lexical,
     /// `dense + 0.1 · lexical`
     Hybrid,
+    /// The probability that a cross-encoder gives to a document that it reads with the query.
+    CrossEncoder,
 }
 
 impl RerankScore {
-    /// The best one that the model has.
-    pub(super) fn best(service: &EmbeddingService) -> Self {
-        let has_sparse = service.model_card().is_some_and(|card| card.has_sparse);
-        if has_sparse { Self::Hybrid } else { Self::Dense }
+    /// Those that the model has, the best one first.
+    pub(super) fn of_model(card: Option<&ModelCard>) -> &'static [Self] {
+        match card {
+            Some(card) if card.kind == ModelKind::CrossEncoder => &[Self::CrossEncoder],
+            Some(card) if card.has_sparse => &[Self::Hybrid, Self::Dense, Self::Lexical],
+            _ => &[Self::Dense],
+        }
     }
 
     /// The word for it in requests and answers.
@@ -49,26 +56,43 @@ impl RerankScore {
             Self::Dense => "dense",
             Self::Lexical => "lexical",
             Self::Hybrid => "hybrid",
+            Self::CrossEncoder => "cross-encoder",
         }
     }
 
     const fn vectors(self) -> Vectors {
         match self {
-            Self::Dense => Vectors::Dense,
+            Self::Dense | Self::CrossEncoder => Vectors::Dense,
             Self::Lexical => Vectors::Sparse,
             Self::Hybrid => Vectors::Both,
         }
     }
 
-    fn of(self, query: &EmbeddedItem, document: &EmbeddedItem) -> f64 {
-        let dense = || dense::cosine(&query.dense, &document.dense);
-        let lexical = || sparse::dot(&query.sparse, &document.sparse);
-        match self {
-            Self::Dense => dense(),
-            Self::Lexical => lexical(),
-            Self::Hybrid => dense() + LEXICAL_WEIGHT * lexical(),
+    /// Of each document. A cross-encoder's are logits, which tell great probabilities apart.
+    fn of(self, reply: &EmbedReply) -> Vec<f32> {
+        if self == Self::CrossEncoder {
+            return reply.items.iter().map(|pair| ModelKind::score(&pair.dense)).collect();
         }
+        let (query, documents) = reply.items.split_last().expect("a request has a query");
+        let dense = |document: &EmbeddedItem| dense::cosine(&query.dense, &document.dense);
+        let lexical = |document: &EmbeddedItem| sparse::dot(&query.sparse, &document.sparse);
+        let of = |document| match self {
+            Self::Lexical => lexical(document),
+            Self::Hybrid => dense(document) + LEXICAL_WEIGHT * lexical(document),
+            Self::Dense | Self::CrossEncoder => dense(document),
+        };
+        documents.iter().map(|document| of(document) as f32).collect()
     }
+
+    /// What is answered for a score.
+    fn relevance(self, score: f32) -> f32 {
+        if self == Self::CrossEncoder { sigmoid(score) } else { score }
+    }
+}
+
+/// A number between zero and one.
+pub(super) fn sigmoid(score: f32) -> f32 {
+    1.0 / (1.0 + (-score).exp())
 }
 
 /// A query and the documents that are compared with it, in the words of some dialect.
@@ -120,11 +144,13 @@ impl TextsToCompare {
         });
         let texts = texts.collect();
         inputs.extend(query);
-        let best = RerankScore::best(service);
-        let score = score.unwrap_or(best);
-        if score.vectors().sparse() && !best.vectors().sparse() {
+        let scores = RerankScore::of_model(service.model_card());
+        let score = score.unwrap_or(scores[0]);
+        if !scores.contains(&score) {
+            let words: Vec<String> = scores.iter().map(|s| format!("\"{}\"", s.name())).collect();
+            let words = words.join(" or ");
             let message =
-                "score must be \"dense\" here, or left out: the model has no lexical weights";
+                format!("score must be {words} here, or left out: the model has no other score");
             return Err(ApiError::of(Code::InvalidValue, "score", message));
         }
         let request = EmbeddingRequest::of(inputs, model, truncate);
@@ -137,9 +163,7 @@ impl TextsToCompare {
 impl Ranking {
     /// The places of the documents with their scores, the nearest first.
     pub(super) fn of(&self, reply: &EmbedReply) -> Vec<(usize, f32)> {
-        let (query, documents) = reply.items.split_last().expect("a request has a query");
-        let scores = documents.iter().map(|document| self.score.of(query, document) as f32);
-        let mut ranked: Vec<(usize, f32)> = scores.enumerate().collect();
+        let mut ranked: Vec<(usize, f32)> = self.score.of(reply).into_iter().enumerate().collect();
         // The sort is stable: of equal scores the first document comes first.
         ranked.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         ranked.truncate(self.top);
@@ -198,7 +222,7 @@ impl Body for RerankRequest {
         ("model", "a string"),
         ("top_n", WHOLE_NUMBER),
         ("return_documents", "true or false"),
-        ("score", "\"dense\" or \"lexical\" or \"hybrid\""),
+        ("score", "\"dense\" or \"lexical\" or \"hybrid\" or \"cross-encoder\""),
         ("truncate", "true or false or \"NONE\" or \"END\""),
         ("top_k", WHOLE_NUMBER),
         ("truncation", "true or false"),
@@ -300,9 +324,9 @@ impl Question for RerankRequest {
                 ReturnedDocument::Object { text }
             }
         };
-        let result = |(index, relevance_score): (usize, f32)| RankedDocument {
+        let result = |(index, score): (usize, f32)| RankedDocument {
             index,
-            relevance_score,
+            relevance_score: ranking.score.relevance(score),
             document: ranking.texts.get(index).map(|text| returned(text)),
         };
         let results: Vec<_> = ranking.of(reply).into_iter().map(result).collect();

@@ -6,6 +6,7 @@
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{HttpResponse, Resource, guard};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::embed;
 use super::endpoint::Endpoint;
@@ -15,6 +16,7 @@ use super::model_name;
 use super::route::{get, post};
 use super::state::AppState;
 use crate::service::{Refusal, Vectors};
+use model::package::manifest::ModelKind;
 use scheduling::batch::Pooling;
 use settings::TruncateDefault;
 
@@ -27,8 +29,8 @@ use embedding::{EmbedBody, keyed};
 
 /// Routes for models of other kinds, and why the resident one is not of that kind.
 const UNFIT: [(&str, &str); 2] = [
-    ("/embed_all", "the model gives one vector for each text, not for each token; use /embed"),
-    ("/predict", "model is not a classifier model; it embeds texts: use /embed"),
+    ("/embed_all", "the model gives no vector for each token; use /embed"),
+    ("/predict", "model is not a classifier model; GET /info tells of which kind it is"),
 ];
 
 /// What is served, and within which limits.
@@ -56,6 +58,7 @@ pub(super) struct Info<'a> {
 #[serde(rename_all = "lowercase")]
 enum TeiModelType {
     Embedding { pooling: &'static str },
+    Reranker { id2label: Value, label2id: Value },
 }
 
 /// The process takes requests.
@@ -100,12 +103,18 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
         Pooling::Mean => "mean",
         Pooling::Last => "last_token",
     };
+    // As transformers names the only label of a model that has no name for it.
+    let (id2label, label2id) = (json!({"0": "LABEL_0"}), json!({"LABEL_0": 0}));
+    let model_type = match card.kind {
+        ModelKind::Embedding => TeiModelType::Embedding { pooling },
+        ModelKind::CrossEncoder => TeiModelType::Reranker { id2label, label2id },
+    };
     Ok(HttpResponse::build(OK).json(Info {
         model_id: &card.id,
         model_sha: &card.revision,
         model_dtype: &resident.engine.info().precision,
         served_model_name: &card.id,
-        model_type: TeiModelType::Embedding { pooling },
+        model_type,
         max_concurrent_requests: config.max_connections.get(),
         max_input_length: card.max_input_tokens,
         max_batch_tokens: resident.max_batch_tokens.get(),

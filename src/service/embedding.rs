@@ -12,7 +12,7 @@ use super::{
 };
 use super::{looked_up, tokenizing};
 use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
-use model::package::manifest::{Manifest, PromptName};
+use model::package::manifest::{Manifest, ModelKind, PromptName};
 use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 use scheduling::batch::Priority;
 use settings::TokenInput;
@@ -48,9 +48,10 @@ impl EmbeddingService {
         let least = held_bytes(&resident, &options, inputs, &TextsToRun::default(), answer);
         permit.hold_more(least)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
-        // Chunks are more than the texts for which room was reserved.
-        let room = room.filter(|_| request.chunking.is_none());
-        let texts = self.texts_to_run(&resident, request, reading).await?;
+        // Chunks are more than the texts for which room was reserved, and pairs are longer.
+        let are_whole = resident.package.manifest().kind == ModelKind::Embedding;
+        let room = room.filter(|_| request.chunking.is_none() && are_whole);
+        let texts = self.texts_to_run(&resident, request, reading, permit).await?;
         let tokenized = self.clock.now();
         let held = kept + held_bytes(&resident, &options, texts.answered(), &texts, answer);
         permit.hold(held)?;
@@ -96,6 +97,7 @@ impl EmbeddingService {
         resident: &Arc<ResidentModel>,
         EmbedRequest { mut inputs, options, chunking }: EmbedRequest,
         reading: TokenizeOptions,
+        permit: &mut Permit,
     ) -> Result<TextsToRun, EmbedError> {
         let manifest = resident.package.manifest();
         let Some(chunking) = chunking else {
@@ -106,7 +108,8 @@ impl EmbeddingService {
                 let prompt = own_prompt(manifest, PromptName::Query);
                 let reading = TokenizeOptions { prompt, ..reading };
                 let query = vec![query];
-                texts.extend(tokenizing::tokenize(resident, compute, pace, query, reading).await?);
+                let query = tokenizing::tokenize(resident, compute, pace, query, reading).await?;
+                texts = with_query(resident, texts, query, permit)?;
             }
             check_lengths(&texts, options.over_long, manifest)?;
             return Ok(TextsToRun::whole(texts));
@@ -139,6 +142,10 @@ impl EmbeddingService {
         manifest: &Manifest,
         request: &EmbedRequest,
     ) -> Result<Option<PromptName>, EmbedError> {
+        let is_single = request.options.input_type != InputType::Ranking;
+        if manifest.kind == ModelKind::CrossEncoder && is_single {
+            return Err(EmbedError::VectorsNotAvailable);
+        }
         if request.options.vectors.sparse() && manifest.sparse.is_none() {
             return Err(EmbedError::SparseNotAvailable);
         }
@@ -184,6 +191,23 @@ impl EmbeddingService {
         }
         prompt(manifest, request.options.input_type)
     }
+}
+
+/// What runs for documents and a query: all of them, or each document with the query. A long query
+/// comes once and is in every pair, so there must be memory for the pairs first.
+fn with_query(
+    resident: &ResidentModel,
+    documents: Vec<Tokenized>,
+    query: Vec<Tokenized>,
+    permit: &mut Permit,
+) -> Result<Vec<Tokenized>, EmbedError> {
+    if resident.package.manifest().kind == ModelKind::Embedding {
+        return Ok(documents.into_iter().chain(query).collect());
+    }
+    let pairs = || documents.iter().flat_map(|document| query.iter().map(move |q| (q, document)));
+    let tokens: usize = pairs().map(|(query, other)| query.ids.len() + other.ids.len()).sum();
+    permit.hold_more(FLOAT_BYTES * tokens as u64)?;
+    Ok(pairs().map(|(query, document)| resident.tokenizer.pair(query, document)).collect())
 }
 
 /// What cuts the inputs of a request, and what is cut.

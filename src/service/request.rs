@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::chunking::{ChunkFault, Chunking, TextChunk};
 use crate::scheduler::CacheUse;
 use clock::Moment;
-use model::package::manifest::PromptName;
+use model::package::manifest::{ModelKind, PromptName};
 use model::tokenize::{Offsets, OpenAiEncoding, Span};
 use scheduling::Refusal;
 use scheduling::batch::{Priority, Vectors};
@@ -55,7 +55,8 @@ pub(crate) enum InputType {
     /// What models with prompts for queries and passages have none for, such as clustering.
     Other,
     /// The last text is a query, those before it are passages. Each has the model's prompt for it,
-    /// if the model has one.
+    /// if the model has one. A cross-encoder reads each passage with the query, and these pairs are
+    /// what is answered.
     Ranking,
 }
 
@@ -179,6 +180,8 @@ pub(crate) enum EmbedError {
     },
     #[error("the model has no prompt for {0:?}")]
     NoPrompt(InputType),
+    #[error("the model is a cross-encoder, which has no vectors")]
+    VectorsNotAvailable,
     #[error("the model has no sparse head")]
     SparseNotAvailable,
     #[error("the tokenizer has no scores")]
@@ -205,11 +208,12 @@ pub(crate) struct ModelCard {
     /// Other names that clients may send.
     pub aliases: Vec<String>,
     pub revision: String,
+    pub kind: ModelKind,
     pub hidden_size: usize,
     /// Above every token id.
     pub vocab_size: usize,
     pub max_input_tokens: usize,
-    /// Ascending; the hidden size is the last.
+    /// Ascending; the hidden size is the last. A cross-encoder has none.
     pub dimensions: Vec<usize>,
     /// Of each length whose vectors can be had in bytes and bits.
     pub(crate) small_vectors: Vec<Ranges>,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use settings::DocsRoutes;
 
 use crate::support::description::{DESCRIPTION, fault, operations, resolved};
-use crate::support::{BOTH, DENSE, LONG_TEXT, MODEL, SPARSE, Server, VOCAB};
+use crate::support::{BOTH, DENSE, Gives, LONG_TEXT, MODEL, SPARSE, Server, VOCAB};
 
 pub(crate) const PARTS: [(&str, &str); 8] = [
     ("/playground", "text/html; charset=utf-8"),
@@ -97,6 +97,10 @@ fn every_route_answers_its_example_and_every_described_field_is_in_an_answer() {
             }
         }
     }
+    let info = Server::set(|set| set.gives = Gives::Scores).get("/info").ok();
+    let responses = &DESCRIPTION["paths"]["/info"]["get"]["responses"];
+    let schema = &responses["200"]["content"]["application/json"]["schema"];
+    assert_eq!(fault(schema, &info, &seen), None);
     server.break_numbers();
     server.fail();
     for path in ["/health", "/health/deep"] {

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use scheduling::batch::{Batch, Bucket, Place, TokenIds};
 
-use crate::package::{HIDDEN, TOKEN_SIZE, TWO_ID, VOCAB};
+use crate::package::{TOKEN_SIZE, TWO_ID, VOCAB};
 use crate::support::PATIENCE;
 
 /// The text of an engine's fault, which no client may see.
@@ -133,14 +133,14 @@ pub(crate) struct TestEngine {
 }
 
 impl TestEngine {
-    pub(crate) fn new(controls: Arc<Controls>) -> Self {
+    pub(crate) fn new(controls: Arc<Controls>, hidden_size: usize) -> Self {
         let info = EngineInfo {
             kind: EngineKind::Fake,
             version: "1".to_owned(),
             device: "none".to_owned(),
             precision: "f32".to_owned(),
             threads_per_session: 0,
-            hidden_size: HIDDEN,
+            hidden_size,
             profiles: Vec::new(),
         };
         Self { info, controls }
@@ -156,8 +156,9 @@ impl Engine for TestEngine {
         if self.controls.behaviour.lock().closed_for_new_sessions {
             return Err(EngineError::NotAvailable("no session is left".to_owned()));
         }
-        let rows = RowBuffers::new(HIDDEN, TOKEN_SIZE);
-        Ok(Box::new(TestSession { controls: Arc::clone(&self.controls), rows }))
+        let (controls, hidden_size) = (Arc::clone(&self.controls), self.info.hidden_size);
+        let rows = RowBuffers::new(hidden_size, TOKEN_SIZE);
+        Ok(Box::new(TestSession { controls, hidden_size, rows }))
     }
 
     fn figures(&self) -> Vec<(String, u64)> {
@@ -168,6 +169,7 @@ impl Engine for TestEngine {
 
 struct TestSession {
     controls: Arc<Controls>,
+    hidden_size: usize,
     rows: RowBuffers,
 }
 
@@ -180,14 +182,14 @@ impl Session for TestSession {
             Some(Fault::LoseSession) => return Err(EngineError::SessionLost(SECRET.to_owned())),
             Some(Fault::NotFinite) | None => {}
         }
-        let (rows, bucket) = (&mut self.rows, batch.bucket());
+        let (rows, bucket, width) = (&mut self.rows, batch.bucket(), self.hidden_size);
         rows.resize(bucket);
         rows.fill_token_vectors(batch);
         for (ids, place) in batch.items().iter().zip(batch.places()) {
             let span = place.row * bucket.spans() + place.span;
-            let dense = &mut rows.dense[span * HIDDEN..][..place.spans * HIDDEN];
-            for (dense, span) in dense.chunks_mut(HIDDEN).zip(ids.spans()) {
-                dense.copy_from_slice(&expected_dense(&ids[span], HIDDEN));
+            let dense = &mut rows.dense[span * width..][..place.spans * width];
+            for (dense, span) in dense.chunks_mut(width).zip(ids.spans()) {
+                dense.copy_from_slice(&expected_dense(&ids[span], width));
             }
             if distorted {
                 dense.iter_mut().for_each(|value| *value = -*value);

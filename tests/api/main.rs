@@ -5,6 +5,7 @@ mod cache;
 mod chunking;
 mod collector;
 mod cors;
+mod cross_encoder;
 mod crowd;
 mod dense;
 mod docs;

@@ -41,8 +41,25 @@ pub(crate) fn piece(id: u32) -> String {
     format!("▁p\"{id}")
 }
 
-/// A package with or without heads for lexical weights and vectors of tokens, in a folder that lives as long as it.
-pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
+/// What a package's model gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gives {
+    /// Vectors of tokens too.
+    DenseAndSparse,
+    Dense,
+    /// It is a cross-encoder.
+    Scores,
+}
+
+impl Gives {
+    /// Floats of a dense vector.
+    pub(crate) fn hidden_size(self) -> usize {
+        if self == Self::Scores { 2 } else { HIDDEN }
+    }
+}
+
+/// A package in a folder that lives as long as it.
+pub(crate) fn package(gives: Gives) -> (TempDir, ModelPackage) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let tokenizer = tokenizer().to_string();
     let mut files = Map::new();
@@ -53,12 +70,12 @@ pub(crate) fn package(has_sparse: bool) -> (TempDir, ModelPackage) {
         let entry = json!({"sha256": digest::of_bytes(bytes), "bytes": bytes.len()});
         files.insert(name.to_owned(), entry);
     }
-    write_manifest(folder.path(), has_sparse, files);
+    write_manifest(folder.path(), gives, files);
     let package = ModelPackage::open(folder.path()).expect("the package is whole");
     (folder, package)
 }
 
-fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
+fn write_manifest(folder: &Path, gives: Gives, files: Map<String, Value>) {
     let ids = TokenIds::new(&CANARY);
     let weights = weights_of(&ids);
     let mut manifest = json!({
@@ -73,10 +90,19 @@ fn write_manifest(folder: &Path, has_sparse: bool, files: Map<String, Value>) {
         "canary": {"text": "one two", "token_ids": *ids, "dense": expected_dense(&ids, HIDDEN),
                    "sparse": [], "tolerances": {"dense_cosine_min": 0.999, "sparse_max_abs": 0.01}},
     });
-    if !has_sparse {
+    if gives != Gives::DenseAndSparse {
         manifest["small_vectors"] = json!([ranges(HIDDEN)]);
     }
-    if has_sparse {
+    if gives == Gives::Scores {
+        manifest["kind"] = "cross-encoder".into();
+        let size = gives.hidden_size();
+        manifest["hidden_size"] = size.into();
+        manifest["canary"]["dense"] = expected_dense(&ids, size).into();
+        for field in ["small_vectors", "matryoshka_dimensions", "prompts"] {
+            manifest.as_object_mut().expect("an object").remove(field);
+        }
+    }
+    if gives == Gives::DenseAndSparse {
         manifest["sparse"] = json!({"dropped_token_ids": [0, 1, 2, 3], "head": "by id"});
         manifest["outputs"]["token_weights"] = "float32".into();
         manifest["canary"]["sparse"] = json!([[100, weights[1]], [101, weights[2]]]);
@@ -119,14 +145,16 @@ fn tokenizer() -> Value {
                "rstrip": false, "normalized": false, "special": true})
     });
     let token = |name: &str| json!({"SpecialToken": {"id": name, "type_id": 0}});
-    let single = json!([token("<s>"), {"Sequence": {"id": "A", "type_id": 0}}, token("</s>")]);
+    let text = |name: &str| json!({"Sequence": {"id": name, "type_id": 0}});
+    let single = json!([token("<s>"), text("A"), token("</s>")]);
+    let pair = [token("<s>"), text("A"), token("</s>"), token("</s>"), text("B"), token("</s>")];
     let ids = |name: &str, id: u32| json!({"id": name, "ids": [id], "tokens": [name]});
     json!({
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": added.collect::<Vec<_>>(),
         "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": {
-            "type": "TemplateProcessing", "single": single, "pair": single,
+            "type": "TemplateProcessing", "single": single, "pair": pair,
             "special_tokens": {"<s>": ids("<s>", 0), "</s>": ids("</s>", 2)}},
         "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"},

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, CUT, LONG_TEXT, LONG_TOKENS, MODEL, Server, floats, number};
+use crate::support::{BOTH, CUT, Gives, LONG_TEXT, LONG_TOKENS, MODEL, Server, floats, number};
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";
@@ -154,7 +154,7 @@ fn documents_are_returned_as_they_were_sent() {
 
 #[test]
 fn a_model_without_lexical_weights_scores_by_dense_vectors() {
-    let server = Server::set(|set| set.has_sparse = false);
+    let server = Server::set(|set| set.gives = Gives::Dense);
     let answer = server.post(RERANK, &ask(json!({}))).ok();
     assert_eq!(answer["score"], "dense");
     for score in ["lexical", "hybrid"] {
@@ -184,6 +184,7 @@ const REFUSED: &str = r#"
 {"query":"a","documents":["a"],"top_k":1,"top_n":2} | invalid_value top_k | differ
 {"query":"a","documents":["a"],"truncation":true,"truncate":false} | invalid_value truncation | diff
 {"query":"a","documents":["a"],"score":"best"} | invalid_value score | "hybrid"
+{"query":"a","documents":["a"],"score":"cross-encoder"} | invalid_value score | or "lexical" here
 {"query":"a","documents":["a"],"truncate":1} | invalid_value truncate | true or false
 {"query":"a","documents":["a"],"return_documents":1} | invalid_value return_documents | true or
 {"query":"a","documents":["a"],"documents":["b"]} | duplicate_field documents | twice

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, CUT, DENSE, SPARSE, Server, decode, floats};
+use crate::support::{BOTH, CUT, DENSE, Gives, SPARSE, Server, decode, floats};
 
 fn pairs(item: &Value) -> Vec<(u32, f32)> {
     let values = &item["sparse_values"];
@@ -110,7 +110,7 @@ fn offsets_of_token_ids_are_refused() {
 
 #[test]
 fn a_model_without_sparse_head_says_which_route_to_use() {
-    let server = Server::set(|set| set.has_sparse = false);
+    let server = Server::set(|set| set.gives = Gives::Dense);
     server.post(DENSE, &json!({"input": "text"})).ok();
     for path in [SPARSE, BOTH] {
         let answer = server.post(path, &json!({"input": "text"}));

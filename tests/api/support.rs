@@ -41,7 +41,7 @@ mod values;
 use crate::engine::{Controls, Fault, TestEngine};
 use crate::package::package;
 pub(crate) use crate::package::{
-    ALIAS, CANARY, CUT, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
+    ALIAS, CANARY, CUT, Gives, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
 pub(crate) use answer::Answer;
 pub(crate) use bare::{Talk, get, head, post};
@@ -103,10 +103,10 @@ struct Model {
 }
 
 impl Model {
-    fn new(has_sparse: bool, cache_bytes: CacheBytes, clock: &Arc<dyn Clock>) -> Self {
-        let (folder, package) = package(has_sparse);
+    fn new(gives: Gives, cache_bytes: CacheBytes, clock: &Arc<dyn Clock>) -> Self {
+        let (folder, package) = package(gives);
         let controls = Arc::new(Controls::default());
-        let engine = Arc::new(TestEngine::new(Arc::clone(&controls)));
+        let engine = Arc::new(TestEngine::new(Arc::clone(&controls), gives.hidden_size()));
         let workers: Workers = number(WORKERS);
         let config = SchedulerConfig {
             cache_bytes,
@@ -162,8 +162,7 @@ pub(crate) struct Setup {
     pub(crate) token_input: TokenInput,
     /// No rows are kept without it.
     pub(crate) cache_bytes: CacheBytes,
-    /// Whether the model gives lexical weights too.
-    pub(crate) has_sparse: bool,
+    pub(crate) gives: Gives,
     /// What requests in flight have when the server stops.
     pub(crate) drain_timeout: Duration,
 }
@@ -181,7 +180,7 @@ impl Setup {
             door: DoorConfig::default(),
             token_input: TokenInput::Model,
             cache_bytes: CacheBytes::DEFAULT,
-            has_sparse: true,
+            gives: Gives::DenseAndSparse,
             drain_timeout: PATIENCE,
         }
     }
@@ -217,7 +216,7 @@ impl Server {
         change(&mut setup);
         let config = setup.http;
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let model = Model::new(setup.has_sparse, setup.cache_bytes, &clock);
+        let model = Model::new(setup.gives, setup.cache_bytes, &clock);
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
         let entrance = Entrance::open(local, &config).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");

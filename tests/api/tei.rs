@@ -6,8 +6,8 @@ use settings::{Config, Dialect};
 
 use crate::fields::each;
 use crate::support::{
-    Answer, CUT, DENSE, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble, floats,
-    number, rows,
+    Answer, CUT, DENSE, Gives, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble,
+    floats, number, rows,
 };
 
 const EMBED: &str = "/embed";
@@ -218,7 +218,7 @@ fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
     for (path, body, message) in rows {
         is_refused(&server.post(path, body), 424, "Backend", message);
     }
-    let dense_only = Server::set(|set| set.has_sparse = false);
+    let dense_only = Server::set(|set| set.gives = Gives::Dense);
     let answer = dense_only.post(EMBED_SPARSE, &json!({"inputs": "a"}));
     is_refused(&answer, 424, "Backend", "no lexical weights");
 }

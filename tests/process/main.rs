@@ -6,6 +6,7 @@ mod batch;
 mod bench;
 mod configuration;
 mod corpus;
+mod cross_encoder;
 mod drain;
 mod faults;
 #[path = "../shared/http_2.rs"]

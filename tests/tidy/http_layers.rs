@@ -11,8 +11,8 @@ const HTTP_LAYERS: &[&[&str]] = &[
     &["connection/gate", "connection/http_2", "connection/unread", "entrance", "state"],
     &["endpoint", "model_name"],
     &["payload", "record"],
-    &["embed", "openapi", "rerank", "route"],
-    &["health", "models", "nim", "offline", "pages", "tei", "tokenize"],
+    &["embed", "rerank", "route"],
+    &["health", "models", "nim", "offline", "openapi", "pages", "tei", "tokenize"],
     &["app"],
     &["connection"],
 ];

@@ -8,6 +8,9 @@ use crate::service::{EmbedError, InputType};
 
 const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
 
+const NO_VECTORS: &str = "the model is a cross-encoder, which scores documents by a query and has \
+                          no vectors; send query and documents to POST /v1/rerank";
+
 const NO_SCORES: &str = "lexical must be \"head\" here, or left out: this model's tokenizer has no \
                          scores of its pieces";
 
@@ -89,6 +92,7 @@ impl ApiError {
                     word(input_type)
                 ),
             ),
+            EmbedError::VectorsNotAvailable => Self::new(Code::VectorsNotAvailable, NO_VECTORS),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
             EmbedError::NoScores => Self::of(Code::InvalidValue, "lexical", NO_SCORES),
             EmbedError::OffsetsWithoutText => {

@@ -38,6 +38,7 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
             400, invalid, "invalid_value", Some("input_type")),
         (EmbedError::NoScores, 400, invalid, "invalid_value", Some("lexical")),
         (EmbedError::OffsetsWithoutText, 400, invalid, "invalid_value", Some("offsets")),
+        (EmbedError::VectorsNotAvailable, 400, invalid, "vectors_not_available", None),
         (EmbedError::SparseNotAvailable, 400, invalid, "sparse_not_available", None),
         (EmbedError::Refused(Refusal::Full { retry_after: second }),
             429, "overloaded_error", "queue_full", None),

@@ -8,7 +8,7 @@ use crate::http::payload::chunking::{By, ChunkingField};
 use crate::http::payload::words::{LexicalWord, TokenEncoding, TruncateWord};
 use crate::http::payload::{Body, EmbeddingRequest};
 use crate::http::reply::{DenseFormat, OutputType, SparseFormat};
-use crate::http::rerank::{RerankRequest, RerankScore};
+use crate::http::rerank::RerankRequest;
 use crate::http::tei::embedding::{Direction, EmbedBody};
 use crate::http::tei::rerank::TextsToRank;
 use crate::http::tei::similarity::{Parameters, Sentences, SimilarityBody};
@@ -94,6 +94,7 @@ fn the_model_narrows_what_is_accepted() {
         id: "m".to_owned(),
         aliases: Vec::new(),
         revision: "r".to_owned(),
+        kind: ModelKind::Embedding,
         hidden_size: 8,
         vocab_size: 20,
         max_input_tokens: 16,
@@ -114,6 +115,13 @@ fn the_model_narrows_what_is_accepted() {
     assert_eq!(schemas["Texts"]["maxItems"], MaxItems::DEFAULT.get());
     assert_eq!(schemas["TokenIdLists"]["maxItems"], MaxItems::DEFAULT.get());
     assert_eq!(schemas["Documents"]["maxItems"], MaxItems::DEFAULT.get() - 1);
+    assert_eq!(schemas["RerankScore"]["enum"], json!(["hybrid", "dense", "lexical"]));
+    let card = ModelCard { kind: ModelKind::CrossEncoder, has_sparse: false, ..card };
+    let document = described(&ALL, Some(&card));
+    assert_eq!(document["components"]["schemas"]["RerankScore"]["enum"], json!(["cross-encoder"]));
+    let paths = document["paths"].as_object().expect("an object");
+    assert!(paths.contains_key("/v1/rerank") && paths.contains_key("/tokenize"));
+    assert!(!paths.keys().any(|path| path.contains("embed") || path == "/similarity"), "{paths:?}");
 }
 
 #[test]
@@ -191,8 +199,13 @@ fn fields_and_words_of_requests_are_those_that_are_read() {
 
 /// Codes of answers that no described operation gives: those of other paths and methods, of other
 /// models, and of requests that have no route yet.
-const OTHER_CODES: [Code; 4] =
-    [Code::MethodNotAllowed, Code::PreflightRefused, Code::HeadTimeout, Code::UnfitModel];
+const OTHER_CODES: [Code; 5] = [
+    Code::MethodNotAllowed,
+    Code::PreflightRefused,
+    Code::HeadTimeout,
+    Code::UnfitModel,
+    Code::VectorsNotAvailable,
+];
 
 #[test]
 fn errors_are_those_of_the_program() {

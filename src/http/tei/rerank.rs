@@ -10,7 +10,7 @@ use crate::http::embed::embed;
 use crate::http::error::ApiError;
 use crate::http::payload::{Body, Question, Truncate, input, scalar};
 use crate::http::reply::Resident;
-use crate::http::rerank::{Ranking, RerankScore, TextsToCompare};
+use crate::http::rerank::{Ranking, RerankScore, TextsToCompare, sigmoid};
 use crate::http::route::post;
 use crate::http::state::AppState;
 use crate::service::{
@@ -107,8 +107,7 @@ impl Question for TextsToRank {
         TextRanking { ranking, is_raw }: &TextRanking,
         _resident: &Resident<'_>,
     ) -> Vec<u8> {
-        // As TEI makes numbers between zero and one of its models' scores.
-        let sigmoid = |score: f32| 1.0 / (1.0 + (-score).exp());
+        // TEI makes numbers between zero and one of all its models' scores.
         let one = |(index, score): (usize, f32)| RankedText {
             index,
             score: if *is_raw { score } else { sigmoid(score) },
@@ -127,7 +126,8 @@ async fn rerank(
 ) -> Result<HttpResponse, ApiError> {
     let service = std::sync::Arc::clone(&state.service);
     let mut response = embed::<TextsToRank>(state, request, payload, Vectors::Both).await?;
-    let score = HeaderValue::from_static(RerankScore::best(&service).name());
+    let best = RerankScore::of_model(service.model_card())[0];
+    let score = HeaderValue::from_static(best.name());
     response.headers_mut().insert(HeaderName::from_static(X_SCORE), score);
     Ok(response)
 }

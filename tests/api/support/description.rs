@@ -18,13 +18,14 @@ const OTHER_NAMES: [(&str, &str); 2] =
     [("/", "/embed"), ("/v1/embeddings/both", "/v1/embeddings:both")];
 
 /// Codes of answers that are not of one route.
-const OTHER_CODES: [&str; 6] = [
+const OTHER_CODES: [&str; 7] = [
     "head_too_large",
     "malformed_head",
     "method_not_allowed",
     "not_found",
     "preflight_refused",
     "unfit_model",
+    "vectors_not_available",
 ];
 
 /// Path, method and description of every operation.

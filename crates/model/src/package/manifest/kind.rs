@@ -19,6 +19,11 @@ pub enum ModelKind {
 }
 
 impl ModelKind {
+    /// The score that a cross-encoder's dense vector stands for: the logit of its probability.
+    pub fn score(point: &[f32]) -> f32 {
+        point[0] / point[1]
+    }
+
     /// The word of answers.
     pub const fn name(self) -> &'static str {
         match self {

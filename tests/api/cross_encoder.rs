@@ -1,0 +1,176 @@
+//! A cross-encoder in place of a model of vectors.
+
+use std::thread;
+
+use duovec::engine::fake::expected_dense;
+use serde_json::{Value, json};
+
+use crate::support::{
+    BOTH, DENSE, Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, SPARSE, Server, floats,
+};
+
+const RERANK: &str = "/v1/rerank";
+const TEI_RERANK: &str = "/rerank";
+
+const QUERY: &str = "two words";
+const DOCUMENTS: [&str; 5] = ["one", "hello world", "", "here here two", "three"];
+
+/// The ids of the words, which stand behind each other in the vocabulary.
+fn ids(text: &str) -> Vec<u32> {
+    const WORDS: [&str; 12] = [
+        "one", "two", "three", "words", "here", "text", "short", "a", "query:", "passage:",
+        "hello", "world",
+    ];
+    let id = |word| WORDS.iter().position(|known| *known == word).expect("it is known") as u32;
+    text.split_whitespace().map(|word| 100 + id(word)).collect()
+}
+
+/// The logit of a pair, from the numbers that the engine gives for its ids.
+fn logit(query: &str, document: &str) -> f64 {
+    let pair = [vec![0], ids(query), vec![2, 2], ids(document), vec![2]].concat();
+    let point = expected_dense(&pair, 2);
+    f64::from(point[0]) / f64::from(point[1])
+}
+
+fn sigmoid(logit: f64) -> f64 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+fn server() -> Server {
+    Server::set(|set| set.gives = Gives::Scores)
+}
+
+/// The scores by the documents' places; their order is that of the list.
+#[track_caller]
+fn scores(list: &Value, field: &str, logits: &[f64]) -> Vec<f32> {
+    let list = list.as_array().expect("a list");
+    let place = |result: &Value| result["index"].as_u64().expect("a place") as usize;
+    let places: Vec<usize> = list.iter().map(place).collect();
+    let mut expected: Vec<usize> = (0..logits.len()).collect();
+    expected.sort_by(|one, other| logits[*other].total_cmp(&logits[*one]));
+    assert_eq!(places, expected);
+    let values = floats(&list.iter().map(|result| result[field].clone()).collect());
+    let mut scores = vec![0.0; list.len()];
+    places.iter().zip(values).for_each(|(place, score)| scores[*place] = score);
+    scores
+}
+
+#[track_caller]
+fn are_near(found: &[f32], expected: impl Iterator<Item = f64>) {
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((f64::from(*found) - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{found}");
+    }
+}
+
+#[test]
+fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
+    let server = server();
+    let logits = DOCUMENTS.map(|document| logit(QUERY, document));
+    let body = json!({"query": QUERY, "documents": DOCUMENTS});
+    for score in [Value::Null, json!("cross-encoder")] {
+        let mut body = body.clone();
+        body["score"] = score;
+        let answer = server.post(RERANK, &body).ok();
+        assert_eq!(answer["score"], "cross-encoder");
+        let found = scores(&answer["results"], "relevance_score", &logits);
+        are_near(&found, logits.iter().copied().map(sigmoid));
+        assert_eq!(answer["usage"]["total_tokens"], 5 * (4 + 2) + 1 + 2 + 3 + 1);
+    }
+    let top = json!({"query": QUERY, "documents": DOCUMENTS, "top_n": 2, "return_documents": true});
+    let top = server.post("/v2/rerank", &top).ok();
+    assert_eq!(top["results"].as_array().map(Vec::len), Some(2));
+    let best = top["results"][0]["index"].as_u64().expect("a place") as usize;
+    assert_eq!(top["results"][0]["document"]["text"], DOCUMENTS[best]);
+    for is_raw in [true, false] {
+        let body = json!({"query": QUERY, "texts": DOCUMENTS, "raw_scores": is_raw});
+        let answer = server.post(TEI_RERANK, &body);
+        assert_eq!(answer.header("x-score"), Some("cross-encoder"));
+        let found = scores(&answer.ok(), "score", &logits);
+        are_near(&found, logits.iter().map(|l| if is_raw { *l } else { sigmoid(*l) }));
+    }
+    let dense = json!({"query": QUERY, "documents": ["one"], "score": "dense"});
+    server.post(RERANK, &dense).refused("invalid_value", "score").says("must be \"cross-encoder\"");
+}
+
+#[test]
+fn a_pair_has_one_score_alone_and_among_others() {
+    let server = server();
+    let alone = |document: &&str| {
+        let body = json!({"query": QUERY, "documents": [document]});
+        server.post(RERANK, &body).ok()["results"][0]["relevance_score"].clone()
+    };
+    let alone: Vec<Value> = DOCUMENTS.iter().map(alone).collect();
+    let body = json!({"query": QUERY, "documents": DOCUMENTS.repeat(20)});
+    let other = json!({"query": "here", "documents": DOCUMENTS.repeat(20)});
+    thread::scope(|scope| {
+        for body in [&body, &other, &body, &other] {
+            let (server, alone) = (&server, &alone);
+            scope.spawn(move || {
+                let answer = server.post(RERANK, body).ok();
+                let list = answer["results"].as_array().expect("a list");
+                assert_eq!(list.len(), 100);
+                let is_same = |result: &Value| {
+                    let place = result["index"].as_u64().expect("a place") as usize % 5;
+                    result["relevance_score"] == alone[place]
+                };
+                assert_eq!(list.iter().all(is_same), body["query"] == QUERY);
+            });
+        }
+    });
+}
+
+#[test]
+fn the_longer_text_is_cut_first_unless_the_request_forbids_it() {
+    let server = server();
+    let post = |query: &str, document: &str, truncate: bool| {
+        let documents = ["one", document];
+        let body = json!({"query": query, "documents": documents, "truncate": truncate});
+        server.post(RERANK, &body)
+    };
+    let cut = post("one", LONG_TEXT, true).ok();
+    assert_eq!(cut["usage"]["total_tokens"], 4 + 2 + MAX_TOKENS);
+    let said = post("one", LONG_TEXT, false).refused("context_length_exceeded", "documents");
+    said.says("item 1").says(&(LONG_TOKENS + 3).to_string());
+    let both = post(LONG_TEXT, LONG_TEXT, true).ok();
+    assert_eq!(both["usage"]["total_tokens"], 2 * MAX_TOKENS);
+    // The query of the first pair keeps all tokens that the document leaves.
+    let said = post(LONG_TEXT, "one", false).refused("context_length_exceeded", "documents");
+    said.says("item 0");
+}
+
+#[test]
+fn what_needs_vectors_is_refused_with_the_route_that_does_not() {
+    let server = server();
+    for path in [DENSE, SPARSE, BOTH, "/v1/embeddings/both"] {
+        let answer = server.post(path, &json!({"input": "one"}));
+        answer.refused("vectors_not_available", "").says("POST /v1/rerank");
+    }
+    let sentences = json!({"source_sentence": "a", "sentences": ["one"]});
+    for (path, body) in [
+        ("/embed", json!({"inputs": "one"})),
+        ("/embed_sparse", json!({"inputs": "one"})),
+        ("/", json!({"inputs": "one"})),
+        ("/similarity", json!({"inputs": sentences})),
+    ] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 424, "{path}");
+        assert!(answer.text().contains("cross-encoder"), "{}", answer.text());
+    }
+    let tokens = server.post("/v1/tokenize", &json!({"input": "one two"})).ok();
+    assert_eq!(tokens["data"][0]["ids"], json!([0, 100, 101, 2]));
+}
+
+#[test]
+fn the_model_is_told_as_a_cross_encoder() {
+    let server = server();
+    let model = &server.get("/v1/models").ok()["data"][0];
+    assert_eq!((&model["kind"], &model["dimensions"]), (&json!("cross-encoder"), &json!([])));
+    assert_eq!(model["sparse"], false);
+    let kind = &server.get("/info").ok()["model_type"];
+    assert_eq!(kind["reranker"]["id2label"], json!({"0": "LABEL_0"}));
+    assert_eq!(server.get("/health/deep").ok()["status"], "ok");
+    let document = server.get("/openapi.json").ok();
+    assert!(document["paths"]["/v1/rerank"].is_object());
+    assert!(document["paths"]["/v1/embeddings"].is_null());
+    assert_eq!(Server::ready().get("/v1/models").ok()["data"][0]["kind"], "embedding");
+}
