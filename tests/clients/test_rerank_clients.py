@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ import numpy as np
 import pytest
 import voyageai
 
-from server import Server, default_package
+from server import ROOT, TINY, Server, default_package, running
 
 MODEL = "multilingual-e5-small"
 QUERY = "Who sleeps?"
@@ -111,6 +115,28 @@ def test_a_client_gets_the_best_documents_with_their_scores(
     assert [place for place, _ in found] == [place for place, _ in expected]
     scores = [score for _, score in expected]
     assert [score for _, score in found] == pytest.approx(scores, abs=TOLERANCE)
+
+
+def test_a_cross_encoders_scores_are_those_of_transformers(tmp_path: Path) -> None:
+    """Of a tiny random model, made a package and served in f32."""
+    folder = shutil.copytree(ROOT / "tests/fixtures/families/xlm-roberta-pairs", tmp_path / "model")
+    shutil.copy(Path(TINY, "tokenizer.json"), folder)
+    package = tmp_path / "package"
+    export = [ROOT / "scripts/export_onnx.py", "--model", folder, "--precision", "fp32"]
+    subprocess.run([sys.executable, *export, "--out", package], check=True)
+    pairs = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["texts"]
+    with running("--package", str(package), "--precision", "f32") as server:
+        client = cohere.ClientV2("unused", base_url=server.url)
+        for query in {pair["query"] for pair in pairs}:
+            of_query = [pair for pair in pairs if pair["query"] == query]
+            documents = [pair["document"] for pair in of_query]
+            found = of_cohere(client.rerank(model="package", query=query, documents=documents))
+            scores = [1 / (1 + math.exp(-pair["logit"])) for pair in of_query]
+            expected = sorted(enumerate(scores), key=lambda one: -one[1])
+            assert [place for place, _ in found] == [place for place, _ in expected]
+            assert found == [(place, pytest.approx(score, abs=1e-4)) for place, score in expected]
+        refused = httpx.post(server.url + "/v1/embeddings", json={"input": "a"}, timeout=60)
+        assert refused.status_code == 400 and "POST /v1/rerank" in refused.text
 
 
 def test_a_refusal_is_the_clients_own_exception_with_the_cure(server: Server) -> None:
