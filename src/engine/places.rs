@@ -1,57 +1,79 @@
 //! Which of an engine's devices the next session is opened on.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use parking_lot::Mutex;
 
-/// Open sessions of each device, in the devices' order; `None` for a device that is lost.
+/// In the place of a count: the device is lost.
+const LOST: usize = usize::MAX;
+
+/// Open sessions of each device, in the devices' order.
 #[derive(Debug)]
-pub(super) struct Places(Mutex<Vec<Option<usize>>>);
+pub(super) struct Places {
+    sessions: Vec<AtomicUsize>,
+    /// Held by whoever changes a count. Every run reads counts, without it.
+    changes: Mutex<()>,
+}
 
 impl Places {
     /// No session is open yet.
     pub(super) fn new(devices: usize) -> Self {
-        Self(Mutex::new(vec![Some(0); devices]))
+        let sessions = (0..devices).map(|_| AtomicUsize::new(0)).collect();
+        Self { sessions, changes: Mutex::new(()) }
+    }
+
+    /// The count of each device that is not lost, with the device's place.
+    fn counts(&self) -> impl Iterator<Item = (usize, usize)> {
+        let counts = self.sessions.iter().map(|count| count.load(Ordering::Relaxed));
+        counts.enumerate().filter(|(_, count)| *count != LOST)
+    }
+
+    fn change(&self, place: usize, changed: impl Fn(usize) -> usize) {
+        let _alone = self.changes.lock();
+        if self.is_open(place) {
+            let count = self.sessions[place].load(Ordering::Relaxed);
+            self.sessions[place].store(changed(count), Ordering::Relaxed);
+        }
     }
 
     /// Counts a session on the device with the fewest sessions, and returns the device's place;
     /// `None` if all devices are lost. One lock guards choice and count, since all workers open
     /// their sessions at the same time.
     pub(super) fn enter_emptiest(&self) -> Option<usize> {
-        let mut places = self.0.lock();
-        let open = places.iter_mut().enumerate();
-        let open = open.filter_map(|(place, sessions)| sessions.as_mut().map(|it| (place, it)));
-        let (place, sessions) = open.min_by_key(|(_, sessions)| **sessions)?;
-        *sessions += 1;
+        let _alone = self.changes.lock();
+        let (place, count) = self.counts().min_by_key(|(_, count)| *count)?;
+        self.sessions[place].store(count + 1, Ordering::Relaxed);
         Some(place)
     }
 
     /// Counts a session on the device at `place`.
     pub(super) fn enter(&self, place: usize) {
-        self.0.lock()[place].iter_mut().for_each(|sessions| *sessions += 1);
+        self.change(place, |count| count + 1);
     }
 
     /// A session on the device at `place` has ended.
     pub(super) fn leave(&self, place: usize) {
-        self.0.lock()[place].iter_mut().for_each(|sessions| *sessions -= 1);
+        self.change(place, |count| count - 1);
     }
 
     /// The device at `place` is lost.
     pub(super) fn close(&self, place: usize) {
-        self.0.lock()[place] = None;
+        self.change(place, |_| LOST);
     }
 
     /// Whether the device at `place` is not lost.
     pub(super) fn is_open(&self, place: usize) -> bool {
-        self.0.lock()[place].is_some()
+        self.sessions[place].load(Ordering::Relaxed) != LOST
     }
 
     /// Sessions on all devices that are not lost.
     pub(super) fn sessions(&self) -> usize {
-        self.0.lock().iter().flatten().sum()
+        self.counts().map(|(_, count)| count).sum()
     }
 
     /// Devices that are not lost.
     pub(super) fn open(&self) -> usize {
-        self.0.lock().iter().flatten().count()
+        self.counts().count()
     }
 }
 
@@ -59,7 +81,6 @@ impl Places {
 mod tests {
     use super::*;
     use std::hint;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
     #[test]
