@@ -201,7 +201,7 @@ fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
     // A plan that was built elsewhere.
     build(&package, &["--precision", "fp8"]).with_code(0);
     for said in [package.refusal("capability=86"), package.check("capability=86").stdout] {
-        has(&said, &[needed, "duovec stand-in has 8.6", "use a plan in f16"]);
+        has(&said, &[needed, "duovec stand-in has 8.6: use --precision f16"]);
     }
     let mut command = package.command("check", "tensorrt", "capability=86");
     let said = run(command.args(["--precision", "fp8", "--log-level", "off"])).stdout;

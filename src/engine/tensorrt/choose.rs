@@ -111,15 +111,9 @@ pub(crate) fn fitting_all<'a>(
 /// Why no plan of that flavour and precision can ever run on the GPU, and which plan can.
 pub(crate) fn unfit(target: &Target<'_>) -> Option<String> {
     let CudaDevice { capability, name, .. } = target.device;
-    let lacked = || {
-        let wanted = target.precision.name();
-        let first = first_with(wanted).filter(|first| capability < first)?;
-        Some(format!(
-            "--precision {wanted} needs compute capability {first} or later, {name} has \
-             {capability}: use --precision f16"
-        ))
-    };
-    unknown_to_rtx(target.flavour, target.device).or_else(|| too_old(target)).or_else(lacked)
+    unknown_to_rtx(target.flavour, target.device)
+        .or_else(|| too_old(target))
+        .or_else(|| lacked(target.precision.name(), *capability, name))
 }
 
 /// Why library or driver are older than the GPU.
@@ -146,10 +140,15 @@ pub(crate) fn too_old(target: &Target<'_>) -> Option<String> {
     ))
 }
 
-/// The first GPUs with arithmetic in that precision; `None` if all have it.
-fn first_with(precision: &str) -> Option<ComputeCapability> {
-    let found = FIRST_WITH.iter().find(|(one, _)| one.name() == precision);
-    found.map(|(_, first)| *first)
+/// That the GPU `name` has no arithmetic in that precision, unless it has.
+fn lacked(precision: &str, capability: ComputeCapability, name: &str) -> Option<String> {
+    let (_, first) = FIRST_WITH.iter().find(|(one, _)| one.name() == precision)?;
+    (capability < *first).then(|| {
+        format!(
+            "{precision} needs compute capability {first} or later, {name} has {capability}: use \
+             --precision f16"
+        )
+    })
 }
 
 fn unknown_to_rtx(flavour: PlanFlavour, device: &CudaDevice) -> Option<String> {
@@ -274,28 +273,17 @@ pub(crate) fn check_precision(
     built_for: &[ComputeCapability],
     device: Option<&CudaDevice>,
 ) -> Result<(), String> {
-    let name = precision.name();
-    let Some(first) = first_with(name) else { return Ok(()) };
-    let Some(old) = built_for.iter().find(|&&capability| capability < first) else {
-        return Ok(());
-    };
-    let its = device.filter(|device| device.capability == *old);
-    let found = its.map_or("the named GPU", |device| device.name.as_str());
-    Err(format!(
-        "{name} needs a GPU of compute capability {first} or later, {found} has {old}: build a \
-         plan with --precision f16"
-    ))
+    let problem = built_for.iter().find_map(|&capability| {
+        let its = device.filter(|device| device.capability == capability);
+        let name = its.map_or("the named GPU", |device| device.name.as_str());
+        lacked(precision.name(), capability, name)
+    });
+    problem.map_or(Ok(()), Err)
 }
 
-/// Only newer GPUs have arithmetic in the plan's precision.
 fn lacks_precision(plan: &PlanEntry, device: &CudaDevice) -> Option<String> {
-    let CudaDevice { capability, name, .. } = device;
-    let own = &plan.precision;
-    let first = first_with(own).filter(|first| capability < first)?;
-    Some(format!(
-        "computes in {own}, which compute capability {first} and later have, {name} has \
-         {capability}: use a plan in f16"
-    ))
+    let problem = lacked(&plan.precision, device.capability, &device.name)?;
+    Some(format!("cannot run there: {problem}"))
 }
 
 #[cfg(test)]
