@@ -73,6 +73,8 @@ struct BuildReport {
     std::vector<std::int64_t> scratch_bytes;
     /// Rows of the table of positions, 0 when none was found in the graph.
     std::int32_t position_rows = 0;
+    /// Of an attention, 0 when none was found in the graph.
+    std::int32_t heads = 0;
     /// Of all profiles together, 0 when the library did not say.
     std::int32_t layers = 0;
     /// Whether attention is one kernel that never writes its scores to memory.

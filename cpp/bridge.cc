@@ -158,6 +158,7 @@ BuildReport report_of(duovec::Plan const& plan) {
     report.precision = rust::String::lossy(from.precision);
     std::ranges::copy(from.scratch_bytes, std::back_inserter(report.scratch_bytes));
     report.position_rows = from.position_rows;
+    report.heads = from.heads;
     report.layers = from.layers;
     report.fusion = from.fusion;
     for (std::string const& warning : from.warnings) {

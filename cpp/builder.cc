@@ -147,6 +147,7 @@ class Build {
         BuildReport report;
         report.precision = facts.precision;
         report.position_rows = facts.position_rows;
+        report.heads = facts.heads;
         LogFacts const told = diagnostics_.told();
         report.warnings = told.warnings;
         for (std::string const& warning : report.warnings) {

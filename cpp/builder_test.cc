@@ -96,6 +96,12 @@ TEST(a_plan_that_was_built_runs) {
     CHECK(session->report().captured == 5 && session->report().refused.empty());
 }
 
+TEST(the_heads_of_an_attention_are_counted) {
+    std::string const attention = "layer softmax states shares float16 -1 12 -1 -1\n";
+    GraphFile const graph(graph_text("float32 -1 -1 8", attention));
+    CHECK(build(build_request(graph))->report().heads == 12);
+}
+
 TEST(arithmetic_is_that_of_the_graph) {
     GraphFile const graph(graph_text());
     std::string const text = text_of(*build(build_request(graph)));

@@ -240,6 +240,7 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
         } else if (layer.getType() == LayerType::kSOFTMAX &&
                    output.getDimensions().nbDims == kScoresAxes) {
             ++facts.attentions;
+            facts.heads = static_cast<std::int32_t>(output.getDimensions().d[1]);
         } else if (auto const rows = table_rows(layer, kInputIds, producers, hidden_size)) {
             check_word_table(*rows, request.vocabulary_size);
         } else if (auto const places = table_rows(layer, kPositions, producers, hidden_size)) {

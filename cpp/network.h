@@ -20,6 +20,8 @@ struct NetworkFacts {
     /// Rows of the table in which `positions` are looked up, 0 when none was found.
     std::int32_t position_rows = 0;
     std::int32_t attentions = 0;
+    /// Of one attention.
+    std::int32_t heads = 0;
 };
 
 /// Throws Error(kModel) that says what differs from the request: no layers, names, types, ranks,

@@ -177,7 +177,7 @@ pub(super) fn build(
         )));
     }
     let mut warnings = report.warnings.clone();
-    warnings.extend(judge(options.flavour, &report)?);
+    warnings.extend(judge(options.flavour, &target.profiles, &report)?);
 
     if let Some(name) = target.timing_cache.as_ref().filter(|_| !report.timing_cache.is_empty()) {
         editor.write(name, &report.timing_cache)?;

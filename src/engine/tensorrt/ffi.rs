@@ -113,6 +113,7 @@ mod bridge {
         precision: String,
         scratch_bytes: Vec<i64>,
         position_rows: i32,
+        heads: i32,
         layers: i32,
         fusion: Fusion,
         warnings: Vec<String>,
@@ -153,8 +154,7 @@ mod bridge {
         captured_tokens_max: i64,
     }
 
-    /// Pinned memory of the staged shape, row-major. Each is `[rows, length]`, but the last one is
-    /// `[rows, spans, length]`.
+    /// Pinned memory of the staged shape; see `StagedInputs` in `cpp/backend.h`.
     struct StagedInputs<'a> {
         input_ids: &'a mut [i32],
         positions: &'a mut [i32],
