@@ -157,6 +157,7 @@ impl EmbeddingService {
             dimensions: manifest.dimensions(),
             small_vectors: manifest.small_vectors.clone(),
             has_sparse: manifest.sparse.is_some(),
+            token_vector_size: manifest.token_vector_size,
             prompts: prompts(manifest),
             default_prompt: manifest.default_prompt,
             created_unix_s: self.created_unix_s,

@@ -101,7 +101,8 @@ impl TextMaker {
         let rows: Option<Vec<ItemRows>> = rows.collect();
         let rows = rows.ok_or("the model returned NaN or infinity")?;
         let (dimensions, selection, offsets) = (*dimensions, *selection, Offsets::Skip);
-        let assembly = Assembly { manifest, dimensions, selection, offsets };
+        let token_vectors = None;
+        let assembly = Assembly { manifest, dimensions, selection, offsets, token_vectors };
         Ok(assembly.items(texts, rows))
     }
 }

@@ -100,8 +100,9 @@ pub struct FakeScript {
     pub token_vector_size: usize,
 }
 
-/// The engine. A dense vector depends only on the token ids of its span, and weight and vector of a
-/// token on its id and position. So texts that are mixed up, cut or padded wrongly give wrong numbers.
+/// The engine. A dense vector depends only on the token ids of its span, and a token's weight and
+/// vector on its id and position. So texts that are mixed up, cut or padded wrongly give wrong
+/// numbers.
 pub(crate) struct FakeEngine {
     info: EngineInfo,
     shared: Arc<FakeShared>,

@@ -40,6 +40,9 @@ pub(super) struct Model<'a> {
     dimensions: &'a [usize],
     /// Whether there are lexical weights.
     sparse: bool,
+    /// Numbers of a token's vector; absent for a model without such vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_vector_size: Option<usize>,
 }
 
 /// The resident model; its own name comes first.
@@ -85,5 +88,6 @@ fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {
         max_input_tokens: card.max_input_tokens,
         dimensions: &card.dimensions,
         sparse: card.has_sparse,
+        token_vector_size: card.token_vector_size,
     }
 }

@@ -69,6 +69,11 @@ pub(crate) fn read(
     let request: EmbeddingRequest = payload::read(body.to_vec(), input_limits(config))?;
     let names = request.names();
     let (request, format) = request.ask(vectors, &head, config, service)?;
+    if request.options.token_vectors {
+        let message = "token_vectors are kilobytes of each token, and not for files of requests; \
+                       leave the field out, or ask a server";
+        return Err(ApiError::of(Code::InvalidValue, "token_vectors", message).into());
+    }
     Ok(Asked { request, format, names })
 }
 

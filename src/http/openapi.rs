@@ -74,6 +74,10 @@ fn document(facts: &DescribedServer<'_>) -> Value {
         let lengths = card.dimensions.iter().map(|&length| Value::from(length));
         schemas["Dimensions"]["enum"] = lengths.chain([Value::Null]).collect();
         schemas["RerankScore"]["enum"] = json!(RerankScore::of_model(Some(card)));
+        if card.token_vector_size.is_none() {
+            let asked = &mut schemas["EmbeddingRequest"]["properties"]["token_vectors"];
+            asked["enum"] = json!([false, null]);
+        }
         if card.small_vectors.is_empty() {
             schemas["OutputType"]["enum"] = json!(["float", "float32", "float16", "base64"]);
         }

@@ -166,6 +166,9 @@ with_wishes! {
         /// Whether the answer says where the text has the ids of its lexical weights.
         #[serde(default, deserialize_with = "scalar")]
         offsets: Option<bool>,
+        /// Whether the answer has the vectors of tokens.
+        #[serde(default, deserialize_with = "scalar")]
+        token_vectors: Option<bool>,
         /// How texts are cut into chunks; absent embeds them whole.
         #[serde(default, deserialize_with = "object")]
         chunking: Option<ChunkingField>,
@@ -186,6 +189,7 @@ impl Body for EmbeddingRequest {
         ("lexical", "\"head\" or \"table\""),
         ("sparse_min_weight", "a number, zero or above"),
         ("offsets", "true or false"),
+        ("token_vectors", "true or false"),
         ("chunking", CHUNKING),
         ("late_chunking", "true or false"),
     ];
@@ -228,6 +232,7 @@ impl Question for EmbeddingRequest {
             }),
             dimensions: wishes.dimensions()?,
             lexical: self.lexical(vectors, input_type)?,
+            token_vectors: self.token_vectors == Some(true),
             selection: Selection {
                 top_k: self.sparse_top_k.map(NonZeroUsize::get),
                 min_weight: self.sparse_min_weight,
@@ -272,6 +277,10 @@ impl EmbeddingRequest {
         let message = match (self.lexical, vectors, input_type) {
             (None | Some(LexicalWord::Head), ..) | (_, Vectors::Dense, _) => {
                 return Ok(Lexical::Head);
+            }
+            (_, Vectors::Sparse, _) if self.token_vectors == Some(true) => {
+                "lexical \"table\" needs no run of the model, which token_vectors need; leave one \
+                 of them out"
             }
             (_, Vectors::Sparse, InputType::Query) => return Ok(Lexical::Table),
             (_, Vectors::Sparse, _) => {

@@ -9,8 +9,9 @@ use serde_json::value::RawValue;
 use crate::service::chunking::TextChunk;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
 use model::tokenize::Span;
-use vectors::small::Ranges;
+use vectors::small::{NumberType, Ranges};
 use vectors::sparse::SparseVector;
+use vectors::tokens::{Base64, TokenVectors};
 
 mod dense;
 mod room;
@@ -96,6 +97,9 @@ struct Embedding<'a> {
     /// Where the text has the ids, in its order; absent unless lexical weights have offsets.
     #[serde(skip_serializing_if = "Option::is_none")]
     occurrences: Option<Vec<PlacedWeight>>,
+    /// Absent unless the request says token_vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_vectors: Option<TokenTensor<'a>>,
     /// Which part of the input it is; absent unless the request says chunking.
     #[serde(skip_serializing_if = "Option::is_none")]
     chunk: Option<ChunkPlace>,
@@ -119,6 +123,7 @@ impl<'a> Items<'a> {
             embedding: vectors.dense().then(dense),
             sparse_values: vectors.sparse().then(sparse),
             occurrences: placed(item),
+            token_vectors: item.token_vectors.as_ref().map(|all| TokenTensor::of(all, format)),
             chunk: item.chunk.map(ChunkPlace::from),
             truncated_from: item.truncated_from,
         }
@@ -228,6 +233,31 @@ struct PlacedWeight {
     weight: f32,
 }
 
+/// The vectors of a text's tokens, those of length one.
+#[derive(Serialize)]
+struct TokenTensor<'a> {
+    /// How many tokens, and how many numbers each has.
+    shape: [usize; 2],
+    dtype: &'static str,
+    /// Base64 of the numbers, little-endian, one token behind the other.
+    #[serde(serialize_with = "as_text")]
+    data: Base64<'a>,
+}
+
+impl<'a> TokenTensor<'a> {
+    /// The numbers are those of dense vectors, if those are floats.
+    fn of(vectors: &'a TokenVectors, format: AnswerFormat) -> Self {
+        let half = format.dense.numbers == NumberType::Float16;
+        let dtype = if half { "float16" } else { "float32" };
+        Self { shape: vectors.shape(), dtype, data: vectors.base64(half) }
+    }
+}
+
+/// Written in parts: in one piece it would take as much memory once more.
+fn as_text<S: Serializer>(data: &Base64<'_>, json: S) -> Result<S::Ok, S::Error> {
+    json.collect_str(data)
+}
+
 /// `None` when nobody asked.
 fn placed(item: &EmbeddedItem) -> Option<Vec<PlacedWeight>> {
     let one = |&Occurrence { id, span, weight }: &Occurrence| PlacedWeight {
@@ -251,7 +281,8 @@ const PLACE_NUMBERS: usize = 5;
 pub(super) fn numbers(reply: &EmbedReply) -> usize {
     let of = |item: &EmbeddedItem| {
         let places = item.occurrences.as_ref().map_or(0, Vec::len);
-        item.dense.len() + 2 * item.sparse.indices.len() + PLACE_NUMBERS * places
+        let of_tokens = item.token_vectors.as_ref().map_or(0, TokenVectors::count);
+        item.dense.len() + 2 * item.sparse.indices.len() + PLACE_NUMBERS * places + of_tokens
     };
     reply.items.iter().map(of).sum()
 }
@@ -286,6 +317,7 @@ mod tests {
             dense: vec![1.0, -0.1],
             sparse,
             occurrences: None,
+            token_vectors: Some(TokenVectors::new(2, vec![1.0, -2.0])),
             chunk: None,
             tokens: 3,
             truncated_from: None,
@@ -294,6 +326,7 @@ mod tests {
             dense: vec![0.0, 1.0],
             sparse: SparseVector::default(),
             occurrences: None,
+            token_vectors: None,
             chunk: None,
             tokens: 2,
             truncated_from: Some(700),
@@ -307,7 +340,8 @@ mod tests {
         let expected = concat!(
             r#"{"object":"list","data":["#,
             r#"{"object":"paired_embedding","index":0,"embedding":[1.0,-0.1],"#,
-            r#""sparse_values":{"indices":[7,12],"values":[0.25,1e-7]}},"#,
+            r#""sparse_values":{"indices":[7,12],"values":[0.25,1e-7]},"#,
+            r#""token_vectors":{"shape":[1,2],"dtype":"float32","data":"AACAPwAAAMA="}},"#,
             r#"{"object":"paired_embedding","index":1,"embedding":[0.0,1.0],"#,
             r#""sparse_values":{"indices":[],"values":[]},"truncated_from":700}"#,
             r#"],"model":"a/\"b","usage":{"prompt_tokens":5,"total_tokens":5}}"#,

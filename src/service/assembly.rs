@@ -10,6 +10,7 @@ use model::package::manifest::Manifest;
 use model::tokenize::{Offsets, Tokenized};
 use vectors::dense;
 use vectors::sparse::{self, Selection};
+use vectors::tokens::TokenVectors;
 
 /// The answer to a request, from the rows of the texts that ran for it.
 pub(crate) fn assemble(
@@ -20,7 +21,9 @@ pub(crate) fn assemble(
 ) -> EmbedReply {
     let EmbedOptions { dimensions, selection, offsets, .. } = *options;
     let dimensions = dimensions.unwrap_or(manifest.hidden_size);
-    let items = Assembly { manifest, dimensions, selection, offsets }.items(texts, rows);
+    let token_vectors = manifest.token_vector_size.filter(|_| options.token_vectors);
+    let assembly = Assembly { manifest, dimensions, selection, offsets, token_vectors };
+    let items = assembly.items(texts, rows);
     let prompt_tokens = texts.run.iter().map(|text| text.ids.len() as u64).sum();
     EmbedReply { items, prompt_tokens, milestones: Milestones::default(), cache_use: None }
 }
@@ -32,6 +35,8 @@ pub(crate) struct Assembly<'a> {
     pub(crate) dimensions: usize,
     pub(crate) selection: Selection,
     pub(crate) offsets: Offsets,
+    /// Floats of a token's vector, if those are wanted.
+    pub(crate) token_vectors: Option<usize>,
 }
 
 impl Assembly<'_> {
@@ -45,12 +50,18 @@ impl Assembly<'_> {
     }
 
     /// The vectors of a text.
-    fn whole(&self, text: &Tokenized, rows: ItemRows) -> EmbeddedItem {
+    fn whole(&self, text: &Tokenized, mut rows: ItemRows) -> EmbeddedItem {
         // The prompt is ours, not the client's, and every text would share its words.
         let start = if text.prompt_tokens == 0 { 0 } else { text.own.start };
         let tokens = start..text.ids.len();
         let sparse = self.of_tokens(text, tokens, &rows.weights);
+        let token_vectors = self.token_vectors.map(|size| {
+            // The first token stands for the whole text.
+            rows.token_vectors.drain(..size * start.max(1));
+            TokenVectors::new(size, rows.token_vectors)
+        });
         EmbeddedItem {
+            token_vectors,
             dense: dense::cut(rows.dense, self.dimensions),
             tokens: text.ids.len(),
             truncated_from: text.is_truncated().then_some(text.full_count),
@@ -65,7 +76,9 @@ impl Assembly<'_> {
         };
         let hidden_size = self.manifest.hidden_size;
         let dense = rows.dense.chunks(hidden_size).nth(vector).unwrap_or_default();
+        let own = |size: usize| rows.token_vectors[size * tokens.start..size * tokens.end].to_vec();
         EmbeddedItem {
+            token_vectors: self.token_vectors.map(|size| TokenVectors::new(size, own(size))),
             dense: dense::cut(dense.to_vec(), self.dimensions),
             chunk: part.chunk,
             tokens: tokens.len(),

@@ -131,7 +131,11 @@ impl EmbeddingService {
             self.priority(options.priority, Priority::of(tokenized.len(), tokens))
         };
         let priority = room.as_ref().and_then(Reservation::priority).unwrap_or_else(by_size);
-        let items = tokenized.iter().map(|item| item.ids.clone()).collect();
+        let ids = |item: &Tokenized| match options.token_vectors {
+            true => item.ids.clone().with_token_vectors(),
+            false => item.ids.clone(),
+        };
+        let items = tokenized.iter().map(ids).collect();
         let items = resident.scheduler.look_up(items, options.vectors);
         Ok(resident.scheduler.queue(items, Some(priority), options.deadline, room)?)
     }
@@ -148,6 +152,9 @@ impl EmbeddingService {
         }
         if request.options.vectors.sparse() && manifest.sparse.is_none() {
             return Err(EmbedError::SparseNotAvailable);
+        }
+        if request.options.token_vectors && manifest.token_vector_size.is_none() {
+            return Err(EmbedError::TokenVectorsNotAvailable);
         }
         if let Some(requested) = request.options.dimensions {
             let allowed = manifest.dimensions();
@@ -234,17 +241,20 @@ fn held_bytes(
     texts: &TextsToRun,
     answer: AnswerBytes,
 ) -> u64 {
-    let hidden_size = resident.package.manifest().hidden_size;
+    let manifest = resident.package.manifest();
+    let hidden_size = manifest.hidden_size;
     let row_bytes = FLOAT_BYTES * hidden_size as u64;
     let dense = match options.vectors.dense() {
         true => row_bytes + answer.number * options.dimensions.unwrap_or(hidden_size) as u64,
         false => 0,
     };
+    let of_token = manifest.token_vector_size.filter(|_| options.token_vectors).unwrap_or_default();
+    let token_bytes = FLOAT_BYTES * of_token as u64;
     let top_k = options.selection.top_k.unwrap_or(usize::MAX);
     let piece = |&id: &u32| resident.tokenizer.piece(id).map_or(0, |piece| json_bytes(&piece));
     // What is answered of some tokens.
     let of_tokens = |ids: &[u32]| {
-        let mut bytes = 0;
+        let mut bytes = answer.token_number * (of_token * ids.len()) as u64;
         if options.vectors.sparse() {
             bytes += (2 * FLOAT_BYTES + answer.weight) * ids.len().min(top_k) as u64;
         }
@@ -258,17 +268,22 @@ fn held_bytes(
         bytes
     };
     let weights = if options.vectors.sparse() { FLOAT_BYTES } else { 0 };
-    let ran = |text: &Tokenized| (FLOAT_BYTES + weights) * text.ids.len() as u64;
+    let each_token = FLOAT_BYTES + weights + token_bytes;
+    let ran = |text: &Tokenized| each_token * text.ids.len() as u64;
     let (chunk, answered): (u64, u64) = match &texts.parts {
         None => (0, texts.run.iter().map(|text| of_tokens(&text.ids)).sum()),
         Some(parts) => {
-            let of = |part: &RunPart| of_tokens(part.tokens_of(&texts.run[part.text]));
-            // Its row is copied out of those of its text.
+            // Its rows are copied out of those of its text.
+            let of = |part: &RunPart| {
+                let ids = part.tokens_of(&texts.run[part.text]);
+                of_tokens(ids) + token_bytes * ids.len() as u64
+            };
             let copied = if options.vectors.dense() { row_bytes } else { 0 };
             (answer.chunk + copied, parts.iter().map(of).sum())
         }
     };
-    let each = ITEM_BYTES + answer.item + chunk + dense;
+    let tokens = if options.token_vectors { answer.tokens } else { 0 };
+    let each = ITEM_BYTES + answer.item + chunk + dense + tokens;
     answer.frame + each * items as u64 + answered + texts.run.iter().map(ran).sum::<u64>()
 }
 

@@ -13,6 +13,7 @@ use scheduling::batch::{Priority, Vectors};
 use settings::TokenInput;
 use vectors::small::Ranges;
 use vectors::sparse::{Selection, SparseVector};
+use vectors::tokens::TokenVectors;
 
 /// One text of a request, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub(crate) struct EmbedOptions {
     pub dimensions: Option<usize>,
     /// Where lexical weights come from; with the table there are no dense vectors.
     pub(crate) lexical: Lexical,
+    /// Whether the vectors of tokens are wanted; with the table there are none.
+    pub(crate) token_vectors: bool,
     /// Which of the lexical weights stay.
     pub selection: Selection,
     /// Whether the places of the lexical weights in the text are wanted.
@@ -117,6 +120,10 @@ pub(crate) struct AnswerBytes {
     pub(crate) weight: u64,
     /// A place of a lexical weight in its text.
     pub(crate) place: u64,
+    /// What stands around the vectors of an item's tokens.
+    pub(crate) tokens: u64,
+    /// A float of one of them.
+    pub(crate) token_number: u64,
     /// Whether pieces of the vocabulary stand for ids.
     pub(crate) has_pieces: bool,
     /// Whether the texts stay in memory for it.
@@ -132,6 +139,9 @@ pub(crate) struct EmbeddedItem {
     pub sparse: SparseVector,
     /// Where the text has the ids of `sparse`, in its order; `None` when nobody asked.
     pub(crate) occurrences: Option<Vec<Occurrence>>,
+    /// Those of its tokens, without the one in front of every text and without the prompt; `None`
+    /// when nobody asked.
+    pub(crate) token_vectors: Option<TokenVectors>,
     /// `None` when the item was not cut into chunks.
     pub(crate) chunk: Option<TextChunk>,
     /// Tokens that were run: special tokens included, unless it is a part of a longer run.
@@ -184,6 +194,8 @@ pub(crate) enum EmbedError {
     VectorsNotAvailable,
     #[error("the model has no sparse head")]
     SparseNotAvailable,
+    #[error("the model has no vectors of tokens")]
+    TokenVectorsNotAvailable,
     #[error("the tokenizer has no scores")]
     NoScores,
     #[error("token ids have no places in a text")]
@@ -218,6 +230,8 @@ pub(crate) struct ModelCard {
     /// Of each length whose vectors can be had in bytes and bits.
     pub(crate) small_vectors: Vec<Ranges>,
     pub has_sparse: bool,
+    /// Floats of a token's vector, if there are such vectors.
+    pub(crate) token_vector_size: Option<usize>,
     /// Texts can have one of them in front.
     pub prompts: Vec<InputType>,
     /// What texts have in front whose request asks for none.

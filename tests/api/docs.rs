@@ -59,6 +59,7 @@ fn more_bodies(path: &str) -> Vec<Value> {
     match path {
         DENSE | SPARSE | BOTH => vec![
             json!({"input": LONG_TEXT, "offsets": true}),
+            json!({"input": LONG_TEXT, "token_vectors": true}),
             json!({"input": LONG_TEXT, "chunking": {"by": "tokens", "size": 4, "late": true}}),
         ],
         "/embed_sparse" => vec![json!({"inputs": LONG_TEXT})],

@@ -22,11 +22,12 @@ fn with(key: &str, value: Value) -> Value {
 }
 
 #[rustfmt::skip]
-const OPTIONAL: [&str; 24] = [
+const OPTIONAL: [&str; 25] = [
     "model", "encoding_format", "dimensions", "user", "input_type", "truncate", "sparse_format",
     "sparse_top_k", "sparse_min_weight", "offsets", "task", "task_type", "prompt_name", "prompt",
     "output_dimension", "truncate_dim", "output_dtype", "embedding_type", "embedding_types",
     "truncation", "normalized", "output_type", "embed_dtype", "lexical",
+    "token_vectors",
 ];
 
 #[test]

@@ -38,6 +38,7 @@ mod tei;
 mod timing;
 mod tls;
 mod token_ids;
+mod token_vectors;
 mod tokenize;
 mod traces;
 mod trouble;

@@ -3,3 +3,4 @@
 pub mod dense;
 pub mod small;
 pub mod sparse;
+pub mod tokens;

@@ -11,6 +11,8 @@ const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddin
 const NO_VECTORS: &str = "the model is a cross-encoder, which scores documents by a query and has \
                           no vectors; send query and documents to POST /v1/rerank";
 
+const NO_TOKEN_VECTORS: &str = "this model has no vectors of tokens; leave token_vectors out";
+
 const NO_SCORES: &str = "lexical must be \"head\" here, or left out: this model's tokenizer has no \
                          scores of its pieces";
 
@@ -94,6 +96,9 @@ impl ApiError {
             ),
             EmbedError::VectorsNotAvailable => Self::new(Code::VectorsNotAvailable, NO_VECTORS),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
+            EmbedError::TokenVectorsNotAvailable => {
+                Self::of(Code::InvalidValue, "token_vectors", NO_TOKEN_VECTORS)
+            }
             EmbedError::NoScores => Self::of(Code::InvalidValue, "lexical", NO_SCORES),
             EmbedError::OffsetsWithoutText => {
                 Self::of(Code::InvalidValue, "offsets", OFFSETS_OF_TEXTS)

@@ -101,12 +101,15 @@ fn the_model_narrows_what_is_accepted() {
         dimensions: vec![8, 4],
         small_vectors: Vec::new(),
         has_sparse: true,
+        token_vector_size: None,
         prompts: vec![InputType::Query],
         default_prompt: None,
         created_unix_s: 0,
     };
     let schemas = &described(&ALL, Some(&card))["components"]["schemas"];
     assert_eq!(schemas["Dimensions"]["enum"], json!([8, 4, null]));
+    let token_vectors = &schemas["EmbeddingRequest"]["properties"]["token_vectors"]["enum"];
+    assert_eq!(*token_vectors, json!([false, null]));
     let words = &schemas["InputType"]["enum"];
     assert!(words.to_string().contains("RETRIEVAL_QUERY"), "{words}");
     assert!(!words.to_string().contains("clustering"), "{words}");

@@ -3,6 +3,7 @@
 use super::{AnswerFormat, DenseForm, DenseFormat, SparseFormat};
 use crate::service::{AnswerBytes, EmbedReply, EmbeddedItem};
 use vectors::small::NumberType;
+use vectors::tokens::TokenVectors;
 
 /// The longest decimal of a float, with its comma: `-0.000012345679,` or `-1.23456786e-20,`.
 pub(in crate::http) const DECIMAL_BYTES: u64 = 17;
@@ -18,6 +19,8 @@ const ESCAPE_BYTES: u64 = 6;
 const CHUNK_BYTES: u64 = 160;
 /// Names and numbers of one place.
 const PLACE_BYTES: u64 = 112;
+/// Names, shape and type around the vectors of an item's tokens.
+const TOKENS_BYTES: u64 = 112;
 
 /// The most bytes of what stands around all items of an answer.
 pub(in crate::http) const fn frame_bytes(model_id: &str) -> u64 {
@@ -34,6 +37,8 @@ pub(in crate::http) fn most_bytes(format: AnswerFormat, model_id: &str) -> Answe
         // Quotes and a colon are around ids that are names.
         weight: ID_BYTES + DECIMAL_BYTES + 3,
         place: PLACE_BYTES,
+        tokens: TOKENS_BYTES,
+        token_number: if format.dense.numbers == NumberType::Float16 { 3 } else { 6 },
         has_pieces: format.sparse == SparseFormat::Tokens,
         has_texts: false,
     }
@@ -57,6 +62,7 @@ pub(in crate::http) const fn number_bytes(DenseForm { numbers, format }: DenseFo
 
 /// Room for an answer: no less than it takes, but for pieces that are longer than ids.
 pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
+    let tokens = |all: &TokenVectors| most.tokens + most.token_number * all.count() as u64;
     let of = |item: &EmbeddedItem| {
         let places = item.occurrences.as_ref().map_or(0, Vec::len);
         let chunk = if item.chunk.is_some() { most.chunk } else { 0 };
@@ -65,6 +71,7 @@ pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
             + most.number * item.dense.len() as u64
             + most.weight * item.sparse.indices.len() as u64
             + most.place * places as u64
+            + item.token_vectors.as_ref().map_or(0, tokens)
     };
     let bytes = most.frame + reply.items.iter().map(of).sum::<u64>();
     Vec::with_capacity(usize::try_from(bytes).unwrap_or(0))
@@ -95,9 +102,10 @@ mod tests {
             let chunk =
                 TextChunk { input: usize::MAX, span, tokens: usize::MAX, window: Some(usize::MAX) };
             let one = EmbeddedItem {
-                dense: values,
+                dense: values.clone(),
                 sparse: SparseVector { values: vec![-1e-7; ids.len()], indices: ids.clone() },
                 occurrences: Some(ids.iter().map(place).collect()),
+                token_vectors: Some(TokenVectors::new(1, values.clone())),
                 chunk: Some(chunk),
                 tokens: ids.len(),
                 truncated_from: Some(usize::MAX),

@@ -133,6 +133,7 @@ pub(super) fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead)
         token_input: Some(TokenInput::Model),
         dimensions: None,
         lexical: Lexical::Head,
+        token_vectors: false,
         selection: Selection::default(),
         priority: head.priority,
         deadline: head.deadline,
@@ -148,6 +149,8 @@ pub(super) const MOST_BYTES: AnswerBytes = AnswerBytes {
     // The names, the id, the weight.
     weight: 48,
     place: 0,
+    tokens: 0,
+    token_number: 0,
     has_pieces: false,
     has_texts: false,
 };

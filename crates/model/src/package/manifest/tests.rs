@@ -1,3 +1,5 @@
+//! What a manifest must say, and what is refused.
+
 use super::*;
 use serde_json::{Value, json};
 
