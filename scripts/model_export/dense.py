@@ -20,6 +20,8 @@ ACTIVATIONS = {
 }
 """Whether each is a tanh."""
 ONE = "sentence_embedding"
+STEADY = 4.0
+"""The number beside a score; `crates/model/src/package/manifest/kind.rs` knows it."""
 
 
 def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
@@ -56,8 +58,8 @@ def of_pairs(
 ) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
     """The head of a cross-encoder; `take` finds a published tensor by the end of its name.
 
-    The score is the first of two numbers of which the other one is 1, so that the length 1, which
-    every vector gets, leaves it as their quotient.
+    The score is the first of two numbers. The other one is always the same, so that the length 1,
+    which every vector gets, leaves the score as their quotient.
     """
     inner, outer = names
 
@@ -75,7 +77,7 @@ def of_pairs(
         "dense0.w": take(f"{inner}.weight", (width, width)),
         "dense0.b": take(f"{inner}.bias", (width,)),
         "dense1.w": above(f"{outer}.weight", 0.0),
-        "dense1.b": above(f"{outer}.bias", 1.0),
+        "dense1.b": above(f"{outer}.bias", STEADY),
     }
     shapes = Dense(width, biased=True, tanh=True), Dense(2, biased=True, tanh=False)
     return shapes, tensors

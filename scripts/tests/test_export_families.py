@@ -18,6 +18,7 @@ from default_package.runtime import Runtime
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
 from model_export import half_package
+from model_export.dense import STEADY
 
 COSINE_MIN = 0.999999
 WEIGHT_MAX = 1e-4
@@ -44,7 +45,7 @@ def expected_of(folder: Path) -> list[dict]:
     texts = json.loads((folder / "expected.json").read_text())["texts"]
     for text in texts:
         if "logit" in text:
-            text["dense"] = np.array([text["logit"], 1.0]) / np.hypot(text["logit"], 1.0)
+            text["dense"] = np.array([text["logit"], STEADY]) / np.hypot(text["logit"], STEADY)
     return texts
 
 
@@ -52,7 +53,8 @@ def check(found: Found, expected: dict, cosine_min: float, weight_max: float) ->
     assert cosine(found.dense, np.asarray(expected["dense"])) >= cosine_min
     assert np.linalg.norm(found.dense) == pytest.approx(1.0, abs=1e-5)
     if "logit" in expected:
-        assert found.dense[0] / found.dense[1] == pytest.approx(expected["logit"], abs=weight_max)
+        score = STEADY * found.dense[0] / found.dense[1]
+        assert score == pytest.approx(expected["logit"], abs=weight_max)
     if "token_weights" in expected:
         weights = np.asarray(expected["token_weights"])
         assert weights.any() or len(weights) < 40, "only zeros prove nothing"

@@ -16,6 +16,7 @@ from default_package.errors import PackageError
 from default_package.runtime import Runtime
 from fixtures import FAMILIES
 from model_export import sentence, snapshot, stored
+from model_export.dense import STEADY
 from quantization.score import Package
 
 TASK = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
@@ -49,7 +50,7 @@ def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
     pairs = json.loads((folder / "expected.json").read_text())["texts"]
     runtime = Runtime(out / "model.onnx", "f32")
     found = runtime.run([pair["ids"] for pair in pairs], manifest["pad_token_id"], "cls")
-    logits = [row.dense[0] / row.dense[1] for row in found]
+    logits = [STEADY * row.dense[0] / row.dense[1] for row in found]
     np.testing.assert_allclose(logits, [pair["logit"] for pair in pairs], atol=1e-4)
     with pytest.raises(PackageError, match="is a cross-encoder: only graphs of vectors"):
         Package.load(out)

@@ -29,7 +29,7 @@ fn ids(text: &str) -> Vec<u32> {
 fn logit(query: &str, document: &str) -> f64 {
     let pair = [vec![0], ids(query), vec![2, 2], ids(document), vec![2]].concat();
     let point = expected_dense(&pair, 2);
-    f64::from(point[0]) / f64::from(point[1])
+    4.0 * f64::from(point[0]) / f64::from(point[1])
 }
 
 fn sigmoid(logit: f64) -> f64 {

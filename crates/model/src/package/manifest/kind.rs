@@ -11,17 +11,16 @@ pub enum ModelKind {
     /// Vectors of texts.
     #[default]
     Embedding,
-    /// How well the second text of a pair answers the first one. This score is the slope of the
-    /// dense vector, which is a point of the unit circle: its first number over its second one. So
-    /// engines and golden numbers need not tell such a model from others, and the cosine of two
-    /// points is near one where the probabilities that the scores stand for are near.
+    /// How well the second text of a pair answers the first one. The dense vector of a pair is the
+    /// direction of the point `(score, 4)`, so that engines and golden numbers need not tell such a
+    /// model from others: `docs/decisions/0056-a-score-is-a-direction.md`.
     CrossEncoder,
 }
 
 impl ModelKind {
     /// The score that a cross-encoder's dense vector stands for: the logit of its probability.
     pub fn score(point: &[f32]) -> f32 {
-        point[0] / point[1]
+        STEADY * point[0] / point[1]
     }
 
     /// The word of answers.
@@ -33,8 +32,11 @@ impl ModelKind {
     }
 }
 
-/// Floats of a point whose slope is a score.
+/// Numbers of a point that stands for a score.
 const POINT: usize = 2;
+
+/// The second one in front of the norm; `scripts/model_export/dense.py` writes it.
+const STEADY: f32 = 4.0;
 
 /// Refuses what a cross-encoder cannot have.
 pub(super) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
