@@ -26,6 +26,9 @@ pub(super) const ROUTES: [&str; 2] = ["/v1/rerank", "/v2/rerank"];
 /// What the lexical score counts beside the dense one; `docs/retrieval.md` has the measurements.
 const LEXICAL_WEIGHT: f64 = 0.1;
 
+/// What dense, lexical and token vectors count together: the weights of BGE-M3's authors.
+const WEIGHTS: [f64; 3] = [0.4, 0.2, 0.4];
+
 /// What documents are put in order by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,17 +39,26 @@ pub(super) enum RerankScore {
     Lexical,
     /// `dense + 0.1 · lexical`
     Hybrid,
+    /// The largest product of each of the query's token vectors with one of the document's, in the
+    /// mean.
+    Tokens,
+    /// `0.4 · dense + 0.2 · lexical + 0.4 · tokens`
+    All,
     /// The probability that a cross-encoder gives to a document that it reads with the query.
     CrossEncoder,
 }
 
 impl RerankScore {
-    /// Those that the model has, the best one first.
+    /// Those that the model has. The first one is the best, but for those that take kilobytes of
+    /// memory for each token.
     pub(super) fn of_model(card: Option<&ModelCard>) -> &'static [Self] {
-        match card {
-            Some(card) if card.kind == ModelKind::CrossEncoder => &[Self::CrossEncoder],
-            Some(card) if card.has_sparse => &[Self::Hybrid, Self::Dense, Self::Lexical],
-            _ => &[Self::Dense],
+        let Some(card) = card else { return &[Self::Dense] };
+        match (card.kind, card.has_sparse, card.token_vector_size.is_some()) {
+            (ModelKind::CrossEncoder, ..) => &[Self::CrossEncoder],
+            (_, true, true) => &[Self::Hybrid, Self::Dense, Self::Lexical, Self::Tokens, Self::All],
+            (_, true, false) => &[Self::Hybrid, Self::Dense, Self::Lexical],
+            (_, false, true) => &[Self::Dense, Self::Tokens],
+            (_, false, false) => &[Self::Dense],
         }
     }
 
@@ -56,16 +68,23 @@ impl RerankScore {
             Self::Dense => "dense",
             Self::Lexical => "lexical",
             Self::Hybrid => "hybrid",
+            Self::Tokens => "tokens",
+            Self::All => "all",
             Self::CrossEncoder => "cross-encoder",
         }
     }
 
+    /// Of token vectors alone too, a run gives one of the others.
     const fn vectors(self) -> Vectors {
         match self {
-            Self::Dense | Self::CrossEncoder => Vectors::Dense,
+            Self::Dense | Self::Tokens | Self::CrossEncoder => Vectors::Dense,
             Self::Lexical => Vectors::Sparse,
-            Self::Hybrid => Vectors::Both,
+            Self::Hybrid | Self::All => Vectors::Both,
         }
+    }
+
+    const fn needs_token_vectors(self) -> bool {
+        matches!(self, Self::Tokens | Self::All)
     }
 
     /// Of each document. A cross-encoder's are logits, which tell great probabilities apart.
@@ -74,12 +93,19 @@ impl RerankScore {
             return reply.items.iter().map(|pair| ModelKind::score(&pair.dense)).collect();
         }
         let (query, documents) = reply.items.split_last().expect("a request has a query");
-        let dense = |document: &EmbeddedItem| dense::cosine(&query.dense, &document.dense);
-        let lexical = |document: &EmbeddedItem| sparse::dot(&query.sparse, &document.sparse);
-        let of = |document| match self {
-            Self::Lexical => lexical(document),
-            Self::Hybrid => dense(document) + LEXICAL_WEIGHT * lexical(document),
-            Self::Dense | Self::CrossEncoder => dense(document),
+        let [of_dense, of_lexical, of_tokens] = WEIGHTS;
+        let of = |document: &EmbeddedItem| {
+            let dense = || dense::cosine(&query.dense, &document.dense);
+            let lexical = || sparse::dot(&query.sparse, &document.sparse);
+            let both = || query.token_vectors.as_ref().zip(document.token_vectors.as_ref());
+            let tokens = || both().map_or(0.0, |(query, document)| query.nearness(document));
+            match self {
+                Self::Dense | Self::CrossEncoder => dense(),
+                Self::Lexical => lexical(),
+                Self::Hybrid => dense() + LEXICAL_WEIGHT * lexical(),
+                Self::Tokens => tokens(),
+                Self::All => of_dense * dense() + of_lexical * lexical() + of_tokens * tokens(),
+            }
         };
         documents.iter().map(|document| of(document) as f32).collect()
     }
@@ -156,6 +182,7 @@ impl TextsToCompare {
         let request = EmbeddingRequest::of(inputs, model, truncate);
         let (mut request, _) = request.ask(score.vectors(), head, config, service)?;
         request.options.input_type = InputType::Ranking;
+        request.options.token_vectors = score.needs_token_vectors();
         Ok((request, Ranking { score, texts, top: found }))
     }
 }
@@ -222,7 +249,10 @@ impl Body for RerankRequest {
         ("model", "a string"),
         ("top_n", WHOLE_NUMBER),
         ("return_documents", "true or false"),
-        ("score", "\"dense\" or \"lexical\" or \"hybrid\" or \"cross-encoder\""),
+        (
+            "score",
+            "\"dense\" or \"lexical\" or \"hybrid\" or \"tokens\" or \"all\" or \"cross-encoder\"",
+        ),
         ("truncate", "true or false or \"NONE\" or \"END\""),
         ("top_k", WHOLE_NUMBER),
         ("truncation", "true or false"),

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, CUT, Gives, LONG_TEXT, LONG_TOKENS, MODEL, Server, floats, number};
+use crate::package::TOKEN_SIZE;
+use crate::support::{
+    BOTH, CUT, Gives, LONG_TEXT, LONG_TOKENS, MODEL, Server, decode, floats, number,
+};
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";
@@ -27,9 +30,29 @@ fn vectors(server: &Server, text: &str, input_type: &str) -> (Vec<f32>, Vec<(u64
     (floats(&item["embedding"]), ids.zip(weights).collect())
 }
 
+/// The vectors of a text's tokens.
+fn token_vectors(server: &Server, text: &str, input_type: &str) -> Vec<Vec<f32>> {
+    let body = json!({"input": text, "input_type": input_type, "token_vectors": true});
+    let found = server.post(BOTH, &body).ok()["data"][0]["token_vectors"].take();
+    decode(&found["data"]).chunks(TOKEN_SIZE).map(<[f32]>::to_vec).collect()
+}
+
+/// The nearest token of the document for each of the query, in the mean.
+fn nearness(query: &[Vec<f32>], document: &[Vec<f32>]) -> f64 {
+    let product = |a: &[f32], b: &[f32]| -> f64 {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    let nearest = |token: &Vec<f32>| {
+        let products = document.iter().map(|other| product(token, other));
+        products.fold(f64::NEG_INFINITY, f64::max)
+    };
+    query.iter().map(nearest).sum::<f64>() / query.len() as f64
+}
+
 /// What each document scores by the definition in the documents, the best first.
 fn expected(server: &Server, score: &str) -> Vec<(u64, f64)> {
     let (query, weights) = vectors(server, QUERY, "query");
+    let tokens = token_vectors(server, QUERY, "query");
     let of = |text: &&str| {
         let (document, others) = vectors(server, text, "passage");
         let products = query.iter().zip(&document).map(|(a, b)| f64::from(*a) * f64::from(*b));
@@ -38,9 +61,12 @@ fn expected(server: &Server, score: &str) -> Vec<(u64, f64)> {
             others.iter().filter(move |(other, _)| other == id).map(move |(_, w)| w * weight)
         });
         let lexical: f64 = same.sum();
+        let of_tokens = || nearness(&tokens, &token_vectors(server, text, "passage"));
         match score {
             "dense" => dense,
             "lexical" => lexical,
+            "tokens" => of_tokens(),
+            "all" => 0.4 * dense + 0.2 * lexical + 0.4 * of_tokens(),
             _ => dense + 0.1 * lexical,
         }
     };
@@ -73,6 +99,8 @@ fn documents_come_in_the_order_of_their_scores_and_the_answer_names_the_score() 
         (json!("dense"), "dense"),
         (json!("lexical"), "lexical"),
         (json!("hybrid"), "hybrid"),
+        (json!("tokens"), "tokens"),
+        (json!("all"), "all"),
     ] {
         let answer = server.post(RERANK, &ask(json!({ "score": asked }))).ok();
         are_near(&results(&answer["results"], "relevance_score"), &expected(&server, score));
@@ -157,7 +185,7 @@ fn a_model_without_lexical_weights_scores_by_dense_vectors() {
     let server = Server::set(|set| set.gives = Gives::Dense);
     let answer = server.post(RERANK, &ask(json!({}))).ok();
     assert_eq!(answer["score"], "dense");
-    for score in ["lexical", "hybrid"] {
+    for score in ["lexical", "hybrid", "tokens"] {
         let refused = server.post(RERANK, &ask(json!({ "score": score })));
         refused.refused("invalid_value", "score").says("must be \"dense\" here");
     }
@@ -184,7 +212,7 @@ const REFUSED: &str = r#"
 {"query":"a","documents":["a"],"top_k":1,"top_n":2} | invalid_value top_k | differ
 {"query":"a","documents":["a"],"truncation":true,"truncate":false} | invalid_value truncation | diff
 {"query":"a","documents":["a"],"score":"best"} | invalid_value score | "hybrid"
-{"query":"a","documents":["a"],"score":"cross-encoder"} | invalid_value score | or "lexical" here
+{"query":"a","documents":["a"],"score":"cross-encoder"} | invalid_value score | or "all" here
 {"query":"a","documents":["a"],"truncate":1} | invalid_value truncate | true or false
 {"query":"a","documents":["a"],"return_documents":1} | invalid_value return_documents | true or
 {"query":"a","documents":["a"],"documents":["b"]} | duplicate_field documents | twice
