@@ -21,6 +21,7 @@ use scheduling::batch::plan::ROW_TOKENS;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use serde::Deserialize;
 use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
+use tempfile::TempDir;
 use vectors::dense::cosine;
 use vectors::sparse::{self, Selection};
 
@@ -277,6 +278,55 @@ fn late_chunks_are_those_of_the_reference_whatever_stands_beside_them() {
         assert!(apart.fold(0.0, f32::max) <= 1e-5);
     }
     assert!(documents >= 4);
+}
+
+/// The package of the tests whose tokens have vectors, in a folder that must outlive it.
+fn package_with_token_vectors() -> (TempDir, ModelPackage) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (from, name) in [
+        ("tiny", "tokenizer.json"),
+        ("tiny-tokens", "model.onnx"),
+        ("tiny-tokens", "manifest.json"),
+    ] {
+        fs::copy(fixtures.join(from).join(name), folder.path().join(name)).expect("it is there");
+    }
+    let package = ModelPackage::open(folder.path()).expect("it is whole");
+    (folder, package)
+}
+
+/// The engine has compared the canary's vectors with those of the reference when it is there.
+#[test]
+fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
+    let (_folder, package) = package_with_token_vectors();
+    let size = package.manifest().token_vector_size.expect("it has them");
+    let engine = engine(&package, PrecisionChoice::F32);
+    let mut session = open(&engine);
+    let tokenizer = TextTokenizer::open(&package, SpecialTokenText::Special, None);
+    let tokenizer = tokenizer.expect("the tokenizer is read");
+    let texts = ["", "der schnelle Test", "быстрый тест", "快速测试", "اختبار", "the the quick"];
+    let long = "the quick test ".repeat(40);
+    let ids = |text: &str| tokenizer.tokenize(text, None, &|| true).expect("it is tokenized").ids;
+    let all: Vec<TokenIds> = texts.iter().map(|text| ids(text)).chain([ids(&long)]).collect();
+    assert_eq!(all[all.len() - 1].len(), package.manifest().max_input_tokens);
+    let mut run = |items: Vec<TokenIds>| {
+        let batch = Batch::new(Bucket { rows: 2, length: 128 }, items).expect("they fit");
+        let output = session.run(&batch).expect("the engine runs");
+        let items = batch.items().iter().zip(batch.places());
+        let rows = items.map(|(ids, &place)| output.token_vectors_of(place, ids.len()));
+        rows.collect::<Vec<_>>()
+    };
+    let wanted = |ids: &TokenIds| ids.clone().with_token_vectors();
+    let packed = run(all.iter().map(wanted).collect());
+    for (ids, packed) in all.iter().zip(packed) {
+        let [alone] = &run(vec![wanted(ids)])[..] else { panic!() };
+        assert_eq!((alone.len(), packed.len()), (ids.len() * size, ids.len() * size));
+        let apart = alone.iter().zip(&packed).map(|(a, b)| (a - b).abs());
+        assert!(apart.fold(0.0, f32::max) <= 1e-5, "{ids:?}");
+        let units = alone.chunks(size).map(|one| one.iter().map(|v| v * v).sum::<f32>());
+        assert!(units.map(|length| (length - 1.0).abs()).fold(0.0, f32::max) < 1e-5);
+    }
+    assert_eq!(run(vec![all[1].clone()]), [Vec::<f32>::new()], "nobody asked");
 }
 
 /// On a processor without half precision there is nothing to rescue from.

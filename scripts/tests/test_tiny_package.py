@@ -15,7 +15,7 @@ from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 from default_package.segments import SAME_TEXT
-from fixtures import TINY, tiny_package
+from fixtures import TINY, TINY_TOKENS, tiny_package
 
 COMMITTED = TINY
 NETWORK = tiny_package.tiny_encoder().architecture
@@ -34,6 +34,15 @@ def test_every_run_writes_the_committed_bytes(package: Path) -> None:
     assert names == ["manifest.json", "model.onnx", "tokenizer.json"]
     for name in names:
         assert (package / name).read_bytes() == (COMMITTED / name).read_bytes(), name
+
+
+def test_every_run_writes_the_committed_bytes_with_token_vectors(tmp_path: Path) -> None:
+    tiny_package.make_with_token_vectors(tmp_path / "tiny")
+    names = sorted(path.name for path in (tmp_path / "tiny").iterdir())
+    assert names == ["manifest.json", "model.onnx"]
+    for name in names:
+        committed = (TINY_TOKENS / name).read_bytes()
+        assert (tmp_path / "tiny" / name).read_bytes() == committed, name
 
 
 def test_ascii_text_has_no_unknown_token() -> None:
