@@ -165,17 +165,21 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
         json!("no request"),
         get,
         request(5, "/v1/embeddings", &json!({"input": "a", "model": "other"})),
-        request(6, "/v1/embeddings", &good),
+        request(6, "/v1/embeddings", &json!({"input": "a", "token_vectors": true})),
+        request(7, "/v1/embeddings", &good),
     ];
     let job = Job::new(&lines);
-    has(&job.run(3, &[]).stderr, &["5 of 7 requests failed"]);
+    has(&job.run(3, &[]).stderr, &["6 of 8 requests failed"]);
     let answers = job.answers();
     let codes: Vec<_> = answers.iter().map(|one| one["response"]["status_code"].as_u64()).collect();
-    assert_eq!(codes, [Some(200), Some(400), Some(404), None, None, Some(404), Some(200)]);
+    let [ok, refused, unknown] = [200, 400, 404].map(Some);
+    assert_eq!(codes, [ok, refused, unknown, None, None, unknown, refused, ok]);
     assert_eq!(answers[1]["response"]["body"]["error"]["code"], "invalid_input");
     assert_eq!(answers[3]["error"]["code"], "invalid_line");
     assert_eq!(answers[3]["custom_id"], Value::Null);
     assert_eq!(answers[4]["custom_id"], "request-4");
+    let message = answers[6]["response"]["body"]["error"]["message"].as_str();
+    assert!(message.is_some_and(|text| text.contains("not for files of requests")));
     assert!(answers[4]["error"]["message"].as_str().is_some_and(|text| text.contains("POST")));
     let before = job.bytes("out.jsonl");
     // Nothing is left to do, and the code says as much.

@@ -105,7 +105,7 @@ mod tests {
                 dense: values.clone(),
                 sparse: SparseVector { values: vec![-1e-7; ids.len()], indices: ids.clone() },
                 occurrences: Some(ids.iter().map(place).collect()),
-                token_vectors: Some(TokenVectors::new(1, values.clone())),
+                token_vectors: Some(TokenVectors::new(1, values)),
                 chunk: Some(chunk),
                 tokens: ids.len(),
                 truncated_from: Some(usize::MAX),
