@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
 import duovec
-from duovec import AsyncClient, Client, Limits
-from server import FAKE, running
+from duovec import AsyncClient, Client, Limits, answer
+from server import FAKE, TINY, running
 
 TEXTS = [f"the cat number {number}" for number in range(20)]
 
@@ -58,6 +60,32 @@ def test_both_are_what_each_route_gives(client: Client) -> None:
     alone = client.sparse([*TEXTS, ""])
     assert [one.to_dict() for one in sparse] == [one.to_dict() for one in alone]
     assert len(sparse[-1]) == 0
+
+
+def test_vectors_of_tokens_are_those_that_plain_json_has(tmp_path: Path) -> None:
+    fixtures = Path(TINY).parent
+    for file in (fixtures / "tiny/tokenizer.json", *(fixtures / "tiny-tokens").iterdir()):
+        shutil.copy(file, tmp_path)
+    with (
+        running("--engine", "fake", "--package", str(tmp_path)) as server,
+        Client(server.url) as one,
+    ):
+        request = {"input": TEXTS[:2], "token_vectors": True, "output_type": "float16"}
+        plain = httpx.post(server.url + "/v1/embeddings", json=request).json()["data"]
+        found = one.tokens(TEXTS[:2])
+        for vectors, halves in zip(found, answer.tokens(plain), strict=True):
+            assert vectors.dtype == halves.dtype == np.float32
+            assert vectors.shape == halves.shape and vectors.shape[1] == 4
+            assert np.allclose(vectors, halves, atol=1e-3)
+            assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    with pytest.raises(duovec.AnswerError):
+        answer.tokens([{"token_vectors": {"shape": [2, 4], "dtype": "float32", "data": "AAAA"}}])
+
+
+def test_a_model_without_vectors_of_tokens_says_so(client: Client) -> None:
+    with pytest.raises(duovec.BadRequestError) as wrong:
+        client.tokens(TEXTS[:1])
+    assert wrong.value.code == "invalid_value"
 
 
 def test_the_product_of_weights_is_over_shared_ids(client: Client) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 from duovec.errors import AnswerError
 from duovec.vectors import Dense, Sparse
 
-DENSE_FORM = {"encoding_format": "base64"}
-SPARSE_FORM = {"sparse_format": "indices"}
+DENSE_FORM: dict[str, str | bool] = {"encoding_format": "base64"}
+SPARSE_FORM: dict[str, str | bool] = {"sparse_format": "indices"}
+FLOATS = {"float32": "<f4", "float16": "<f2"}
 
 
 def items(content: bytes, count: int) -> list[dict[str, Any]]:
@@ -53,3 +54,17 @@ def _one_sparse(written: dict[str, Any]) -> Sparse:
     if indices.shape != values.shape:
         raise ValueError(f"{len(indices)} indices with {len(values)} values")
     return Sparse(indices, values)
+
+
+def tokens(data: Sequence[dict[str, Any]]) -> list[Dense]:
+    """The vectors of each text's tokens, shape (tokens, dimensions)."""
+    try:
+        return [_of_tokens(item["token_vectors"]) for item in data]
+    except (ValueError, TypeError, KeyError) as error:
+        raise AnswerError(f"the answer's vectors of tokens cannot be read: {error!r}") from error
+
+
+def _of_tokens(written: dict[str, Any]) -> Dense:
+    bytes_ = base64.b64decode(written["data"], validate=True)
+    rows = np.frombuffer(bytes_, FLOATS[written["dtype"]]).astype(np.float32)
+    return rows.reshape(written["shape"])

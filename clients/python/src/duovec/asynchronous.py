@@ -11,7 +11,7 @@ import httpx
 from duovec import call
 from duovec.call import Caller, Kind, Result
 from duovec.exchange import Outcome, Request, Send, exchange
-from duovec.question import DenseOptions, Limits, PairedOptions, SparseOptions
+from duovec.question import DenseOptions, Limits, Options, PairedOptions, SparseOptions
 from duovec.vectors import Dense, Paired, Sparse
 
 
@@ -40,6 +40,10 @@ class AsyncClient:
     async def sparse(self, texts: Sequence[str], **options: Unpack[SparseOptions]) -> list[Sparse]:
         """Lexical weights of each text."""
         return await self._ask(call.SPARSE, texts, options)
+
+    async def tokens(self, texts: Sequence[str], **options: Unpack[Options]) -> list[Dense]:
+        """Vectors of each text's tokens, of length one, float32, shape (tokens, dimensions)."""
+        return await self._ask(call.TOKENS, texts, options)
 
     async def both(self, texts: Sequence[str], **options: Unpack[PairedOptions]) -> Paired:
         """Both of the same texts, each of which the model runs once."""

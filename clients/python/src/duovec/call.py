@@ -29,7 +29,7 @@ class Kind(Generic[Result]):
     """A route, and what is made of its answers."""
 
     path: str
-    forms: dict[str, str]
+    forms: dict[str, str | bool]
     options: frozenset[str]
     read: Callable[[Items], Result]
 
@@ -49,6 +49,12 @@ SPARSE: Kind[list[Sparse]] = Kind(
     answer.SPARSE_FORM,
     question.SparseOptions.__optional_keys__,
     answer.sparse,
+)
+TOKENS: Kind[list[Dense]] = Kind(
+    "/v1/embeddings",
+    answer.DENSE_FORM | {"token_vectors": True},
+    question.Options.__optional_keys__,
+    answer.tokens,
 )
 BOTH: Kind[Paired] = Kind(
     "/v1/embeddings:both",

@@ -13,7 +13,7 @@ from duovec import call
 from duovec.call import Caller, Job, Kind, Result
 from duovec.errors import DuovecError
 from duovec.exchange import Outcome, Request, Send, exchange
-from duovec.question import DenseOptions, Limits, PairedOptions, SparseOptions
+from duovec.question import DenseOptions, Limits, Options, PairedOptions, SparseOptions
 from duovec.vectors import Dense, Paired, Sparse
 
 
@@ -54,6 +54,13 @@ class Client:
     def sparse(self, texts: Sequence[str], **options: Unpack[SparseOptions]) -> list[Sparse]:
         """Lexical weights of each text."""
         return self._ask(call.SPARSE, texts, options)
+
+    def tokens(self, texts: Sequence[str], **options: Unpack[Options]) -> list[Dense]:
+        """Vectors of each text's tokens, of length one, float32, shape (tokens, dimensions).
+
+        Only of models that have them: BGE-M3 that was started with --token-vectors.
+        """
+        return self._ask(call.TOKENS, texts, options)
 
     def both(self, texts: Sequence[str], **options: Unpack[PairedOptions]) -> Paired:
         """Both of the same texts, each of which the model runs once."""
