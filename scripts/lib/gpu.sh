@@ -3,7 +3,7 @@
 # and a binary with it. Sourced after setup.sh and tensorrt.sh.
 
 # What NVIDIA publishes for each CUDA that a driver may know. Where it comes from is for pip's own
-# settings to say.
+# settings to say: PyPI has those of TensorRT for x86-64 only.
 TENSORRT_WHEELS_13=(tensorrt-cu13-libs==11.4.0.106 nvidia-cuda-runtime==13.5.37)
 TENSORRT_WHEELS_12=(tensorrt-cu12-libs==11.4.0.106 nvidia-cuda-runtime-cu12==12.9.79)
 TENSORRT_MB=9000
@@ -39,8 +39,8 @@ fill_tensorrt_wheels() {
         --target "$NEW" "$@" >"$log" 2>&1; then
         tail -n 5 "$log" >&2
         rm -f "$log"
-        die "pip cannot get $*: install TensorRT yourself, or name an index that has these" \
-            "wheels with PIP_EXTRA_INDEX_URL"
+        die "pip cannot get $* for $(uname -m): install TensorRT yourself, or name an index that" \
+            "has these wheels with PIP_EXTRA_INDEX_URL"
     fi
     rm -f "$log"
 }

@@ -13,20 +13,33 @@ CRATE_10="trtx-sys-0.5.0 1efd9036abbd2775da5df4e49793ec8e656f026fb9c60dff7e95bda
 CRATE_OLDEST_11="trtx-sys-0.7.1+rtx1.5 \
 45b6611ef5e42f89d03a7cfaf8aa8a720e274f12dbc8ae7b0ac9f409d969f93e"
 
-# Each wheel: what pip is asked for, with the digest it must have.
+# Each wheel: what pip is asked for, with the digests for x86-64 and for arm64. For CUDA 12 NVIDIA
+# has TensorRT-RTX for x86-64 only.
 WHEEL_RTX="tensorrt-rtx-cu13-libs==1.7.1.116 \
---hash=sha256:e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd"
+--hash=sha256:e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd \
+--hash=sha256:ec8b6cb95a8ea61e31d544dbc5039d35219b311999f92c518a3889aaae74359c"
 WHEEL_RTX_12="tensorrt-rtx-cu12-libs==1.7.1.116 \
 --hash=sha256:68c2615fef1556e7721235682f460f3d78ab89df320a3f34a416367b144817a8"
 WHEEL_CUDART="nvidia-cuda-runtime==13.5.37 \
---hash=sha256:df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
-# The first of CUDA 12: what it has, later ones have too.
-WHEEL_CUDART_12="nvidia-cuda-runtime-cu12==12.0.107 \
+--hash=sha256:df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d \
+--hash=sha256:de2dc5a7367974228b0a69588a9acc9340d3768bef1bf38bf0801eb08497cd2d"
+# The first of CUDA 12: what it has, later ones have too. The first for arm64 is another.
+case $(uname -m) in
+    aarch64)
+        WHEEL_CUDART_12="nvidia-cuda-runtime-cu12==12.3.101 \
+--hash=sha256:fbbfb8f2b933cfbd33461cc5401cbeafb8b0a05cc18ec8070c10352c9b1b0d57"
+        ;;
+    *)
+        WHEEL_CUDART_12="nvidia-cuda-runtime-cu12==12.0.107 \
 --hash=sha256:9ab985dd92728e1c577bb75ae83dcc42357ce7c00016c782e8b196f6fea05b91"
+        ;;
+esac
 WHEEL_CUDA_CRT="nvidia-cuda-crt==13.5.37 \
---hash=sha256:e898b7f73d3035fa89915a3f7bf3b54a73e90249746111aed295822c4729bb29"
+--hash=sha256:e898b7f73d3035fa89915a3f7bf3b54a73e90249746111aed295822c4729bb29 \
+--hash=sha256:9ed2c565fdf3244fa6719769a80a466b85bfd4b1467ea339353bc91c971d09e0"
 WHEEL_LIBCLANG="libclang==18.1.1 \
---hash=sha256:c533091d8a3bbf7460a00cb6c1a71da93bffe148f172c7d03b1c31fbf8aa2a0b"
+--hash=sha256:c533091d8a3bbf7460a00cb6c1a71da93bffe148f172c7d03b1c31fbf8aa2a0b \
+--hash=sha256:54dda940a4a0491a9d1532bf071ea3ef26e6dbaf03b5000ed94dd7174e8f9592"
 
 # part NAME STAMP COMMAND...: third_party/NAME, filled anew when its stamp differs. COMMAND fills
 # the folder that it finds in NEW.
@@ -144,7 +157,7 @@ fill_libclang() {
 has_libclang() {
     local folder
     [ -n "${LIBCLANG_PATH:-}" ] && return 0
-    for folder in /usr/lib/llvm-*/lib /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/local/lib; do
+    for folder in /usr/lib/llvm-*/lib /usr/lib/*-linux-gnu /usr/lib64 /usr/local/lib; do
         compgen -G "$folder/libclang.so*" >/dev/null && return 0
         compgen -G "$folder/libclang-[0-9]*.so*" >/dev/null && return 0
     done
@@ -153,9 +166,14 @@ has_libclang() {
 
 # ensure_tensorrt: all parts; the second run takes no network and no time.
 ensure_tensorrt() {
-    [ "$(uname -sm)" = "Linux x86_64" ] ||
-        die "TensorRT parts are fetched for Linux x86_64 only: set TENSORRT_INCLUDE_DIR," \
-            "TENSORRT_RTX_INCLUDE_DIR and CUDA_INCLUDE_DIR to the SDKs' include folders"
+    case $(uname -sm) in
+        "Linux x86_64" | "Linux aarch64") ;;
+        *)
+            die "TensorRT parts are fetched for Linux on x86-64 and arm64 only: set" \
+                "TENSORRT_INCLUDE_DIR, TENSORRT_RTX_INCLUDE_DIR and CUDA_INCLUDE_DIR to the SDKs'" \
+                "include folders"
+            ;;
+    esac
     mkdir -p "$THIRD_PARTY" || die "cannot write to $ROOT"
     exec 8>"$THIRD_PARTY/.lock"
     flock 8

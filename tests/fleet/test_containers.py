@@ -106,6 +106,7 @@ def names_in(folder: Path) -> list[str]:
     ("folder", "compat"),
     [
         ("usr/lib/x86_64-linux-gnu", "usr/local/cuda-13.0/compat"),
+        ("usr/lib/aarch64-linux-gnu", "usr/local/cuda-13.0/compat"),
         ("usr/lib64", "usr/local/cuda-13.0/compat/lib.real"),
         ("usr/local/tensorrt/lib", "usr/local/cuda-13.0/compat"),
     ],
