@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::process::Command;
 
+use model::package::digest;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
 
@@ -69,6 +70,36 @@ fn plans(package: &Package) -> Vec<Value> {
     manifest["plans"].as_array().expect("a list").clone()
 }
 
+/// Names of the files with plans.
+fn plan_files(package: &Package) -> Vec<String> {
+    let entries = fs::read_dir(package.package.path()).expect("it is there");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+    let mut names: Vec<String> = names.map(|name| name.expect("it is UTF-8")).collect();
+    names.retain(|name| name.ends_with(".plan"));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_plan_replaces_the_one_for_the_same_gpus_and_shapes_only() {
+    let package = with_graph(PlanFlavour::TensorRtRtx);
+    let other = ["--profiles", "only=1x1:1x16:2x64"];
+    for (flags, count) in
+        [(&[][..], 1), (&["--compute-capability", "8.6"], 2), (&other, 3), (&other, 3)]
+    {
+        build(&package, flags).with_code(0);
+        let plans = plans(&package);
+        assert_eq!(plans.len(), count, "{flags:?}");
+        let mut listed: Vec<_> = plans.iter().filter_map(|plan| plan["file"].as_str()).collect();
+        for (plan, file) in plans.iter().zip(&listed) {
+            let content = fs::read(package.package.file(file)).expect("the plan is there");
+            assert_eq!(plan["sha256"], digest::of_bytes(&content), "{file}");
+        }
+        listed.sort_unstable();
+        assert_eq!(plan_files(&package), listed, "{flags:?}");
+    }
+}
+
 #[tokio::test]
 async fn plans_for_different_uses_lie_beside_each_other() {
     let package = with_graph(PlanFlavour::TensorRt);
@@ -97,17 +128,12 @@ fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
     let said = "golden numbers on duovec stand-in: dense cosine at least 1.0";
     has(&build(&package, &[]).with_code(0).stdout, &[said]);
     let before = plans(&package);
-    let files = || -> Vec<_> {
-        let entries = fs::read_dir(package.package.path()).expect("it is there");
-        let names = entries.map(|entry| entry.expect("an entry").file_name());
-        names.filter(|name| name.to_string_lossy().ends_with(".plan")).collect()
-    };
-    let own = files();
+    let own = plan_files(&package);
     package.package.manifest(|manifest| manifest["canary"]["dense"][0] = json!(-0.9));
     for flags in [&[][..], &["--version-compatible"]] {
         let said = "does not give the manifest's golden numbers";
         has(&build(&package, flags).with_code(1).stderr, &[said]);
-        assert_eq!((plans(&package), files()), (before.clone(), own.clone()));
+        assert_eq!((plans(&package), plan_files(&package)), (before.clone(), own.clone()));
     }
 }
 

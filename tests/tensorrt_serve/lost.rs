@@ -70,7 +70,7 @@ async fn settled(server: &Server) -> Value {
     for seed in 0..REQUESTS_MAX {
         // Several at once, so that no worker stays idle.
         let first = u32::try_from(seed).expect("small");
-        join_all((first..first + 8).map(|seed| ask(server, seed, 60))).await;
+        join_all((first..first + 8).map(|seed| ask(server, seed, 20))).await;
         let (_, health) = server.ask("/health", None).await;
         if health["workers"]["live"] == 2 {
             return health;
@@ -108,7 +108,7 @@ async fn the_only_worker_goes_to_a_gpu_that_is_left() {
     let server = package.serve(&fault, &["--devices", "0,1", "--workers", "1"]);
     let mut failed = 0;
     for seed in 0..REQUESTS_MAX {
-        let status = ask(&server, u32::try_from(seed).expect("small"), 60).await;
+        let status = ask(&server, u32::try_from(seed).expect("small"), 8).await;
         failed += u32::from(status != 200);
         if failed > 0 && status == 200 {
             return;

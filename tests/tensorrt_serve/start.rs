@@ -53,15 +53,21 @@ async fn a_row_that_is_not_finite_on_a_gpu_is_run_again_on_the_cpu() {
     for (precision, answered) in [("f32", true), ("none", false)] {
         let server = package.serve(&fault, &["--rescue-precision", precision]);
         let mut failed = 0;
+        let mut tuning = Value::Null;
         for seed in 0..REQUESTS_MAX {
             let text = ids_of(u32::try_from(seed).expect("small"));
             let body = json!({"input": [text]});
             let (status, _) = server.ask("/v1/embeddings", Some(&body)).await;
             failed += u32::from(status != 200);
+            if seed % 50 == 0 {
+                tuning = server.ask("/health", None).await.1["tuning"].take();
+                if tuning["rows_not_finite"] != 0 {
+                    break;
+                }
+            }
         }
-        let (_, health) = server.ask("/health", None).await;
-        assert_eq!(health["tuning"]["rows_not_finite"], 1, "{health}");
-        assert_eq!(health["tuning"]["rows_rescued"], i32::from(answered), "{health}");
+        assert_eq!(tuning["rows_not_finite"], 1, "{tuning}");
+        assert_eq!(tuning["rows_rescued"], i32::from(answered), "{tuning}");
         assert_eq!(failed, u32::from(!answered));
     }
 }
