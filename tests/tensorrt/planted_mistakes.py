@@ -24,7 +24,7 @@ COMPILE = [
     f"-Wl,--version-script={ROOT / 'cpp/testing/own_symbols.map'}",
 ]
 #: Whether this run makes the mistake of that number.
-PLANTED = """#include <cstdlib>
+PLANTED_H = """#include <cstdlib>
 inline bool planted(int number) {
     static int const made = std::atoi(std::getenv("DUOVEC_TEST_PLANTED"));
     return made == number;
@@ -238,7 +238,7 @@ MISTAKES = [
 def plant(folder: Path) -> None:
     """Writes a copy of cpp/ with all mistakes into `folder`."""
     shutil.copytree(ROOT / "cpp", folder)
-    (folder / "planted.h").write_text(PLANTED)
+    (folder / "planted.h").write_text(PLANTED_H)
     for number, mistake in enumerate(MISTAKES, start=1):
         file = folder / mistake.file
         text = file.read_text()
