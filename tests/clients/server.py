@@ -24,6 +24,8 @@ TINY = str(ROOT / "tests/fixtures/tiny")
 """The directory of a package of some kilobytes, whose vectors have 8 numbers."""
 FAKE = ["--package", TINY, "--engine", "fake"]
 """Arguments of a server whose vectors depend on nothing but the texts."""
+PATIENT = ["--request-timeout-ms", "300000"]
+"""Clients that give no deadline get their answer on a busy machine too."""
 START_TIMEOUT_S = 180
 END_TIMEOUT_S = 600
 """Of programs that end by themselves: the machine may be busy."""

@@ -14,7 +14,7 @@ import tiktoken.load
 import tiktoken_ext.openai_public
 from langchain_openai import OpenAIEmbeddings
 
-from server import ROOT, Server, default_package, ran, running, texts
+from server import PATIENT, ROOT, Server, default_package, ran, running, texts
 
 MODEL = "multilingual-e5-small"
 # Half precision rounds differently in batches of another shape.
@@ -49,7 +49,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def told() -> Iterator[Server]:
     """A server whose operator says that token ids are of cl100k_base."""
-    arguments = ["--package", default_package(), "--token-input", "cl100k_base"]
+    arguments = ["--package", default_package(), "--token-input", "cl100k_base", *PATIENT]
     # Named, so that nothing is measured at the start.
     with running(*arguments, "--workers", "1", "--max-batch-tokens", "512") as server:
         yield server
