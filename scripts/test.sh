@@ -116,7 +116,8 @@ if [ -n "$QUICK" ]; then
     step "rust: clippy" run_clippy --all-targets "${FEATURES[@]}"
     settle
     say "left out, and run by scripts/test.sh: clippy for other features, cargo-deny, the tests" \
-        "with the whole binary (clients, fleet, load, conformance), C++ and plans of TensorRT"
+        "with the whole binary (clients, fleet, load, conformance), C++ and plans of TensorRT," \
+        "arm64"
     say "the quick tests passed in $SECONDS s"
     exit
 fi
@@ -139,6 +140,7 @@ beside "adapters" test_adapters
 beside "package, load and conformance" test_package_and_load
 # With the features of TensorRT it is in test_tensorrt.sh.
 beside "rust: clippy, default features" check_lints
+beside "arm64" nice -n 10 scripts/test_arm64.sh
 settle
 count_core_seconds
 say "all tests passed in $SECONDS s, $CORE_SECONDS core seconds"
