@@ -117,8 +117,11 @@ mod native {
     };
     /// Debian has them in two packages, libnvinfer-headers-dev and libnvonnxparsers-dev.
     const TENSORRT_FILES: &[&str] = &["NvInferVersion.h", "NvOnnxParser.h"];
-    const TENSORRT_PLACES: &[&str] =
-        &["/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"];
+    const TENSORRT_PLACES: &[&str] = &[
+        "/usr/include/x86_64-linux-gnu",
+        "/usr/include/aarch64-linux-gnu",
+        "/usr/local/tensorrt/include",
+    ];
     const TENSORRT_RTX: Headers = Headers {
         what: "TensorRT-RTX 1.7",
         variable: "TENSORRT_RTX_INCLUDE_DIR",

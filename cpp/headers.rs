@@ -4,7 +4,12 @@ use std::fs;
 use std::path::Path;
 
 /// Folders that the compiler searches without being told.
-const USUAL: [&str; 3] = ["/usr/include", "/usr/local/include", "/usr/include/x86_64-linux-gnu"];
+const USUAL: [&str; 4] = [
+    "/usr/include",
+    "/usr/local/include",
+    "/usr/include/x86_64-linux-gnu",
+    "/usr/include/aarch64-linux-gnu",
+];
 
 /// The compiler's flags for headers in `folder`, whose warnings are not ours. None for a usual
 /// folder: once named it would come before the compiler's own one, which then finds no stdlib.h.
