@@ -311,7 +311,7 @@ async fn write<Q: Question>(
     format: Q::Format,
     permit: Permit,
 ) -> Result<Bytes, ApiError> {
-    let large = reply::numbers(&answer) >= MANY_NUMBERS;
+    let large = Q::work(&format, &answer)? >= MANY_NUMBERS;
     let model_id = state.service.model_card().map_or("", |card| &card.id);
     // This thread frees it: what another thread frees, the allocator would keep for this one alone.
     let out = reply::room(&answer, Q::most_bytes(&format, model_id));

@@ -252,10 +252,20 @@ impl ApiError {
     fn request_too_large(limit: u64) -> Self {
         let message = format!(
             "the request with its answer takes more than {limit} bytes, the most that the server \
-             gives to one; send fewer or shorter texts in each request, or ask for fewer numbers \
-             (dimensions, sparse_top_k, encoding_format base64)"
+             gives to one; send fewer or shorter texts in each request, or ask for less \
+             (dimensions, sparse_top_k, encoding_format base64, no token_vectors, another score)"
         );
         Self::new(Code::RequestTooLarge, message)
+    }
+
+    /// Comparing the vectors of tokens takes `products` of two numbers, more than `limit`.
+    pub(super) fn too_many_products(products: u64, limit: u64) -> Self {
+        let message = format!(
+            "comparing the query's tokens with those of the documents takes {products} products of \
+             two numbers, and the limit is {limit}; send fewer or shorter documents in each \
+             request, a shorter query, or another score"
+        );
+        Self::of(Code::RequestTooLarge, "documents", message)
     }
 
     /// Other requests take the memory that there is for requests.

@@ -84,6 +84,14 @@ pub(super) trait Question: Body + Send + 'static {
     /// The most bytes that the answer of a model takes.
     fn most_bytes(format: &Self::Format, model_id: &str) -> AnswerBytes;
 
+    /// What writing the answer takes, in numbers that are written.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    fn work(_format: &Self::Format, reply: &EmbedReply) -> Result<usize, ApiError> {
+        Ok(reply::numbers(reply))
+    }
+
     /// Writes the body of the answer into `out`.
     fn write(
         out: Vec<u8>,

@@ -11,13 +11,14 @@ use super::error::{ApiError, Code};
 use super::payload::{
     Body, EmbeddingRequest, Question, Truncate, WHOLE_NUMBER, agreed, input, only, scalar,
 };
-use super::reply::{Resident, Usage, frame_bytes};
+use super::reply::{self, Resident, Usage, frame_bytes};
 use crate::service::{
     AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
     ModelCard, RequestHead, Vectors, json_bytes,
 };
 use model::package::manifest::ModelKind;
 use settings::HttpConfig;
+use vectors::tokens::TokenVectors;
 use vectors::{dense, sparse};
 
 /// Its paths; the second one is that of Cohere's newer clients.
@@ -28,6 +29,12 @@ const LEXICAL_WEIGHT: f64 = 0.1;
 
 /// What dense, lexical and token vectors count together: the weights of BGE-M3's authors.
 const WEIGHTS: [f64; 3] = [0.4, 0.2, 0.4];
+
+/// Products of two numbers that take as long as writing one.
+const PRODUCTS_A_NUMBER: u64 = 64;
+
+/// The most products of one request: some three seconds of a core. Nobody can stop them.
+const PRODUCTS_MAX: u64 = 10_000_000_000;
 
 /// What documents are put in order by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -85,6 +92,16 @@ impl RerankScore {
 
     const fn needs_token_vectors(self) -> bool {
         matches!(self, Self::Tokens | Self::All)
+    }
+
+    /// Products of two numbers that comparing the vectors of tokens takes.
+    fn products(self, reply: &EmbedReply) -> u64 {
+        let count =
+            |item: &EmbeddedItem| item.token_vectors.as_ref().map_or(0, TokenVectors::count);
+        let Some((query, documents)) = reply.items.split_last() else { return 0 };
+        let tokens = query.token_vectors.as_ref().map_or(0, |vectors| vectors.shape()[0]);
+        let numbers: usize = documents.iter().map(count).sum();
+        if self.needs_token_vectors() { tokens as u64 * numbers as u64 } else { 0 }
     }
 
     /// Of each document. A cross-encoder's are logits, which tell great probabilities apart.
@@ -340,6 +357,14 @@ impl Question for RerankRequest {
         format.ranking.most_bytes(frame_bytes(model_id))
     }
 
+    fn work(format: &RerankFormat, reply: &EmbedReply) -> Result<usize, ApiError> {
+        let products = format.ranking.score.products(reply);
+        if products > PRODUCTS_MAX {
+            return Err(ApiError::too_many_products(products, PRODUCTS_MAX));
+        }
+        Ok(reply::numbers(reply) + (products / PRODUCTS_A_NUMBER) as usize)
+    }
+
     fn write(
         mut out: Vec<u8>,
         reply: &EmbedReply,
@@ -378,9 +403,32 @@ impl Question for RerankRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::reply;
     use crate::service::Milestones;
     use proptest::prelude::*;
+
+    #[test]
+    fn comparing_tokens_that_would_keep_a_core_is_refused_and_much_of_it_is_work() {
+        let text = |tokens: usize| EmbeddedItem {
+            token_vectors: Some(TokenVectors::new(8, vec![0.0; 8 * tokens])),
+            ..EmbeddedItem::default()
+        };
+        let work = |score, documents: [usize; 2], query| {
+            let items = [documents[0], documents[1], query].map(text).into();
+            let milestones = Milestones::default();
+            let reply = EmbedReply { items, prompt_tokens: 0, milestones, cache_use: None };
+            let ranking = Ranking { score, texts: Vec::new(), top: 1 };
+            RerankRequest::work(&RerankFormat { ranking, for_voyage: false }, &reply)
+        };
+        let numbers = 8 * (3000 + 1000 + 2000);
+        for score in [RerankScore::Tokens, RerankScore::All] {
+            let found = work(score, [3000, 1000], 2000).expect("it is little");
+            assert_eq!(found, numbers + 4000 * 8 * 2000 / 64);
+            let error = work(score, [30_000, 10_000], 31_251).expect_err("it takes seconds");
+            let error = format!("{error:?}");
+            assert!(error.contains("takes 10000320000 products"), "{error}");
+        }
+        assert_eq!(work(RerankScore::Dense, [3000, 1000], 2000).ok(), Some(numbers));
+    }
 
     proptest! {
         #[test]
