@@ -132,7 +132,12 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     };
     findings.say(Verdict::Well, "cache of vectors", &room);
     let gives = match manifest.kind {
-        ModelKind::Embedding => format!("{} dimensions", manifest.hidden_size),
+        ModelKind::Embedding => match manifest.token_vector_size {
+            Some(size) => {
+                format!("{} dimensions, {size} of a token's vector", manifest.hidden_size)
+            }
+            None => format!("{} dimensions", manifest.hidden_size),
+        },
         ModelKind::CrossEncoder => "scores of pairs".to_owned(),
     };
     print(&format!(

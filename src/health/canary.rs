@@ -30,7 +30,7 @@ pub(crate) async fn check(
         worker,
         latency,
         dense_cosine: comparison.map(|seen| seen.dense_cosine),
-        sparse_ok: comparison.map(|seen| seen.sparse_ok),
+        sparse_ok: comparison.filter(|_| manifest.sparse.is_some()).map(|seen| seen.sparse_ok),
         failure,
     }
 }

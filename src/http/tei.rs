@@ -29,7 +29,11 @@ use embedding::{EmbedBody, keyed};
 
 /// Routes for models of other kinds, and why the resident one is not of that kind.
 const UNFIT: [(&str, &str); 2] = [
-    ("/embed_all", "the model gives no vector for each token; use /embed"),
+    (
+        "/embed_all",
+        "vectors of tokens are not answered here; a model that has them gives them to POST \
+        /v1/embeddings with \"token_vectors\": true",
+    ),
     ("/predict", "model is not a classifier model; GET /info tells of which kind it is"),
 ];
 

@@ -168,7 +168,9 @@ fn the_model_is_told_as_a_cross_encoder() {
     assert_eq!(model["sparse"], false);
     let kind = &server.get("/info").ok()["model_type"];
     assert_eq!(kind["reranker"]["id2label"], json!({"0": "LABEL_0"}));
-    assert_eq!(server.get("/health/deep").ok()["status"], "ok");
+    let deep = server.get("/health/deep").ok();
+    assert_eq!(deep["status"], "ok");
+    assert_eq!(deep["checks"][0]["sparse_ok"], json!(null));
     let document = server.get("/openapi.json").ok();
     assert!(document["paths"]["/v1/rerank"].is_object());
     assert!(document["paths"]["/v1/embeddings"].is_null());

@@ -213,7 +213,7 @@ fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
     let server = Server::ready();
     let rows = [
         ("/predict", &json!({"inputs": "a"}), "model is not a classifier model"),
-        ("/embed_all", &json!({"inputs": "a"}), "/embed"),
+        ("/embed_all", &json!({"inputs": "a"}), "token_vectors"),
     ];
     for (path, body, message) in rows {
         is_refused(&server.post(path, body), 424, "Backend", message);

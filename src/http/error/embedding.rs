@@ -9,7 +9,8 @@ use crate::service::{EmbedError, InputType};
 const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
 
 const NO_VECTORS: &str = "the model is a cross-encoder, which scores documents by a query and has \
-                          no vectors; send query and documents to POST /v1/rerank";
+                          no vectors; send query and documents to POST /v1/rerank, or query and \
+                          texts to POST /rerank";
 
 const NO_TOKEN_VECTORS: &str = "this model has no vectors of tokens; leave token_vectors out";
 
