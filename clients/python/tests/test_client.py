@@ -14,6 +14,7 @@ import pytest
 
 import duovec
 from duovec import AsyncClient, Client, Limits, answer
+from duovec.call import TOKENS, Caller
 from server import FAKE, TINY, running
 
 TEXTS = [f"the cat number {number}" for number in range(20)]
@@ -78,6 +79,8 @@ def test_vectors_of_tokens_are_those_that_plain_json_has(tmp_path: Path) -> None
             assert vectors.shape == halves.shape and vectors.shape[1] == 4
             assert np.allclose(vectors, halves, atol=1e-3)
             assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    job = Caller("http://localhost:1", None, None, None, None).job(TOKENS, ["a"] * 40, {})
+    assert job.counts == [16, 16, 8]
     with pytest.raises(duovec.AnswerError):
         answer.tokens([{"token_vectors": {"shape": [2, 4], "dtype": "float32", "data": "AAAA"}}])
 

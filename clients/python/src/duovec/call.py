@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -32,6 +32,8 @@ class Kind(Generic[Result]):
     forms: dict[str, str | bool]
     options: frozenset[str]
     read: Callable[[Items], Result]
+    texts: int | None = None
+    """The most texts of a request, where the answers are large."""
 
 
 def _read_both(data: Items) -> Paired:
@@ -55,6 +57,7 @@ TOKENS: Kind[list[Dense]] = Kind(
     answer.DENSE_FORM | {"token_vectors": True},
     question.Options.__optional_keys__,
     answer.tokens,
+    texts=16,
 )
 BOTH: Kind[Paired] = Kind(
     "/v1/embeddings:both",
@@ -99,7 +102,10 @@ class Caller:
         unknown = sorted(set(options) - kind.options)
         if unknown:
             raise TypeError(f"{unknown[0]!r} is no option here; those are {sorted(kind.options)}")
-        parts = question.split(texts, self._limits)
+        limits = self._limits
+        if kind.texts is not None:
+            limits = replace(limits, texts=min(limits.texts, kind.texts))
+        parts = question.split(texts, limits)
         urgency = question.urgency(len(texts), options)
         fields = question.fields(self._model, options) | kind.forms
         headers = self._headers | ({"x-priority": "bulk"} if urgency.bulk else {})

@@ -58,7 +58,7 @@ class Client:
     def tokens(self, texts: Sequence[str], **options: Unpack[Options]) -> list[Dense]:
         """Vectors of each text's tokens, of length one, float32, shape (tokens, dimensions).
 
-        Only of models that have them: BGE-M3 that was started with --token-vectors.
+        Only of models that have them: BGE-M3, made with --token-vectors.
         """
         return self._ask(call.TOKENS, texts, options)
 
