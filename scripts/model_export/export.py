@@ -104,7 +104,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     """What --model asks for, from the folder with its files; what was typed wins over them."""
     heads, names = _heads(options), os.listdir(folder)
     said = snapshot.check(folder, names, _pooling(options), **heads)
-    if snapshot.COLBERT_FILE in names and not heads["with_tokens"]:
+    if snapshot.COLBERT_FILE in names and not heads["with_tokens"] and not said.scorer:
         say("token vectors are left out: --token-vectors takes them in")
     prompts, typed = _prompts(options), {}
     if most := options.max_tokens:

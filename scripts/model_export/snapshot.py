@@ -118,6 +118,12 @@ def check(
             f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
             "save_pretrained of transformers, and name that folder"
         )
+    if said.scorer:
+        if with_tokens:
+            raise PackageError(
+                f"--token-vectors is for models of vectors: {folder} is a cross-encoder"
+            )
+        return said
     is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
     if with_head and is_bge_m3 and HEAD_FILE not in names:
         raise PackageError(

@@ -123,6 +123,6 @@ def test_another_cross_encoder_is_refused_by_what_it_lacks(
 def test_what_only_models_of_vectors_have_cannot_be_asked_for(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    for flags in (["--query-prompt", "q: "], ["--shorter-vectors", "1"]):
+    for flags in (["--query-prompt", "q: "], ["--shorter-vectors", "1"], ["--token-vectors"]):
         assert run(monkeypatch, "--model", folder, "--out", tmp_path / "out", *flags) == 1
         assert "is a cross-encoder" in capsys.readouterr().err
