@@ -51,12 +51,14 @@ check_style() {
         -shellcheck "$VENV/bin/shellcheck" .github/workflows/*.yml
 }
 
-# check_lints: of the server as users build it. Only modules of the server depend on features, so
-# the tests of tests/ were checked already, with all features; one of them is here because of the
-# dependencies, which without tests would have other features and be checked once more.
+# check_lints: of all code with all features, then of the server as users build it. Only modules of
+# the server depend on features, so the tests of tests/ are not checked again; one of them is here
+# because of the dependencies, which without tests would have other features and be checked once
+# more.
 check_lints() {
     give_way
-    run_clippy --lib --bins --test tidy
+    step "rust: clippy, all features" run_clippy --all-targets "${FEATURES[@]}"
+    step "rust: clippy, default features" run_clippy --lib --bins --test tidy
 }
 
 # run_tests: two programs at a time, since much of their time is waiting.
@@ -138,8 +140,7 @@ beside "programs" test_programs
 beside "clients" test_clients
 beside "adapters" test_adapters
 beside "package, load and conformance" test_package_and_load
-# With the features of TensorRT it is in test_tensorrt.sh.
-beside "rust: clippy, default features" check_lints
+beside "rust: clippy" check_lints
 beside "arm64" nice -n 10 scripts/test_arm64.sh
 settle
 count_core_seconds

@@ -162,11 +162,6 @@ run_programs() {
     step "tensorrt: real builds" "$(program_of tensorrt_build)"
 }
 
-check_lints() {
-    give_way
-    step "tensorrt: clippy" run_clippy --all-targets "${FEATURES[@]}"
-}
-
 need_tools
 step "tensorrt: fetch headers and libraries" ensure_tensorrt
 if [ -z "${PYTHON:-}" ]; then
@@ -189,7 +184,6 @@ export DUOVEC_TEST_TENSORRT_RTX_LIBRARY_DIR="$ROOT/third_party/tensorrt-rtx/lib"
 export DUOVEC_TEST_CUDA_LIBRARY_DIR="$ROOT/third_party/cuda/lib"
 export DUOVEC_TEST_CUDA_12_LIBRARY_DIR="$ROOT/third_party/cuda-12/lib"
 export DUOVEC_TEST_STANDIN_DIR="$WORK/standins"
-beside "tensorrt: clippy of all features" check_lints
 beside "tensorrt: tests of Rust" run_programs
 settle
 say "all TensorRT tests passed in $SECONDS s"
