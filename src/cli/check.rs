@@ -131,14 +131,11 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         bytes => format!("{bytes} bytes"),
     };
     findings.say(Verdict::Well, "cache of vectors", &room);
-    let gives = match manifest.kind {
-        ModelKind::Embedding => match manifest.token_vector_size {
-            Some(size) => {
-                format!("{} dimensions, {size} of a token's vector", manifest.hidden_size)
-            }
-            None => format!("{} dimensions", manifest.hidden_size),
-        },
-        ModelKind::CrossEncoder => "scores of pairs".to_owned(),
+    let dimensions = format!("{} dimensions", manifest.hidden_size);
+    let gives = match (manifest.kind, manifest.token_vector_size) {
+        (ModelKind::CrossEncoder, _) => "scores of pairs".to_owned(),
+        (ModelKind::Embedding, None) => dimensions,
+        (ModelKind::Embedding, Some(size)) => format!("{dimensions}, {size} of a token's vector"),
     };
     print(&format!(
         "{} is whole: {} revision {}, {gives}, {} tokens",
