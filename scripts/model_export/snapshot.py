@@ -86,7 +86,7 @@ def open_encoder(
     else:
         modules, behind = dense.read(folder, sizes.hidden)
     with_head = with_head and not said.scorer
-    tokens = _token_head(folder, sizes.hidden) if with_tokens and not said.scorer else {}
+    tokens = _token_head(folder, sizes.hidden) if with_tokens else {}
     token_width = tokens["tok.w"].shape[0] if tokens else None
     architecture = replace(architecture, dense=modules, token_width=token_width)
     head = _head(folder, weights, architecture) if with_head else None
