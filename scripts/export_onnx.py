@@ -10,10 +10,10 @@
 It sets up the Python packages that it needs. --model is the name of a model on the hub, or a folder
 with config.json, tokenizer.json, weights (safetensors, or .bin, which is read without being
 executed), for lexical weights sparse_linear.pt and for --token-vectors colbert_linear.pt. Without
---out the package is kept in the cache
-folder, and its path is printed; another run prints it at once, without a network. --random writes
-the same graph with seeded weights, for builds and benches. The same inputs give the same bytes. The
-package is built and checked in a folder beside --out, then renamed.
+--out the package is kept in the cache folder, and its path is printed; another run prints it at
+once, without a network. --random writes the same graph with seeded weights, for builds and benches.
+The same inputs give the same bytes. The package is built and checked in a folder beside --out, then
+renamed.
 """
 
 import argparse
