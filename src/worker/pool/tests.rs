@@ -73,15 +73,19 @@ impl TestPool {
         self.scheduler.submit(Submission { items, vectors, priority: None, deadline })
     }
 
-    /// Runs items as soon as a worker lives: one that was lost may not have been replaced yet.
+    /// Runs items as soon as a worker takes them: one that was lost may not have been replaced yet,
+    /// or may not even be known to be lost.
     async fn run(&self, items: &[TokenIds]) -> Result<Vec<ItemRows>, RunError> {
-        let lives = async {
-            while self.scheduler.snapshot().workers.live == 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+        let answered = async {
+            let ticket = loop {
+                match self.submit(items) {
+                    Err(Refusal::NoWorker) => tokio::time::sleep(REST).await,
+                    taken => break taken.expect("there is room"),
+                }
+            };
+            ticket.await
         };
-        within(lives).await;
-        within(self.submit(items).expect("there is room")).await
+        within(answered).await
     }
 }
 
