@@ -3,6 +3,7 @@
 //! `ARCHITECTURE.md` has the layers and invariants; a module uses only modules of lower layers.
 
 // What everything stands on, and the pure parts.
+pub mod allocator;
 mod locks;
 pub mod metrics;
 pub mod progress;

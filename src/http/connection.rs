@@ -59,6 +59,7 @@ use super::patience::Timeouts;
 use super::record;
 use super::state::AppState;
 use super::tls::HTTP_2;
+use crate::allocator;
 
 mod activity;
 mod gate;
@@ -160,6 +161,8 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     state: web::Data<AppState>,
     draining: GracefulShutdownSignal,
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = DispatchError, InitError = ()> {
+    // Each of the server's threads asks for its services, and lives as long as they do.
+    actix_web::rt::spawn(allocator::give_back_of_thread());
     let timeouts = timeouts(&state);
     let http = HttpService::build()
         // Silence is timed by `RequestGate`, before the first request as after it.

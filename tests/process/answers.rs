@@ -21,7 +21,7 @@ use super::support::{PATIENCE, Server, duovec, eventually, tiny};
 const INFLIGHT: u64 = 16 * 1024 * 1024;
 
 /// What is made for the first large requests and stays: threads, their heaps and buffers.
-const ONCE_KIB: i64 = 12 * 1024;
+const ONCE_KIB: i64 = 8 * 1024;
 
 /// What connections, heads and buffers may take besides.
 const MORE_KIB: i64 = 64 * 1024;
