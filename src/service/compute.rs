@@ -16,8 +16,8 @@ use tokio::runtime::{Builder, Runtime};
 /// another thread wants as well.
 const NICENESS: i32 = 10;
 
-/// Threads without work end after this time.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Threads without work end after this time: what they freed goes back only then.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Threads of low priority, as many as there are cores.
 #[derive(Debug)]
