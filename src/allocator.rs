@@ -5,10 +5,13 @@
 
 use std::ffi::c_long;
 use std::time::Duration;
-use std::{io, thread};
+use std::{io, mem, thread};
+
+use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};
+use rustix::time::{ClockId, clock_gettime};
 
 /// How long freed memory may stay with an idle process.
-const KEEP_FREED: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_FREED: Duration = Duration::from_secs(10);
 
 /// How long the allocator keeps what was freed while it works. Its own second lets bodies and
 /// answers of one second lie beside those of the next, so that memory exceeds its bound.
@@ -17,7 +20,14 @@ const KEEP_FREED_BUSY_MS: c_long = 100;
 /// mimalloc's number of `purge_delay`; the crate has a name for its neighbour only.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
 
-/// What threads that end leave goes back from now on. Must come before other threads begin.
+/// A process is idle that uses less than one part in so many of a core.
+const IDLE: u32 = 100;
+
+/// How often the process is asked whether it is idle.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Sets the allocator's options, and starts the thread that gives memory back. Must come before
+/// other threads begin.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -27,13 +37,33 @@ pub fn set_up() -> io::Result<()> {
     unsafe {
         libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_FREED_BUSY_MS);
     }
-    let gives_back = || {
-        loop {
-            thread::sleep(KEEP_FREED);
+    thread::Builder::new().name("purge".into()).spawn(give_back).map(drop)
+}
+
+/// Gives back what threads that ended have left. The system makes huge pages of small ones, and
+/// fills the gaps that were given back: not in an idle process.
+fn give_back() {
+    let may_change = matches!(transparent_huge_pages_are_disabled(), Ok(false));
+    let (mut used, mut collected) = (processor_time(), Duration::ZERO);
+    loop {
+        thread::sleep(LOOK);
+        collected += LOOK;
+        let before = mem::replace(&mut used, processor_time());
+        if may_change {
+            // A system that refuses keeps some megabytes.
+            let _ = disable_transparent_huge_pages(used - before < LOOK / IDLE);
+        }
+        if collected >= KEEP_FREED {
+            collected = Duration::ZERO;
             collect();
         }
-    };
-    thread::Builder::new().name("purge".into()).spawn(gives_back).map(drop)
+    }
+}
+
+/// Of all threads since the start.
+fn processor_time() -> Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap_or_default())
 }
 
 /// Gives back what the thread that polls it does not use, for ever.
@@ -46,7 +76,7 @@ pub(crate) async fn give_back_of_thread() {
 
 /// Gives back what this thread and all that have ended do not use, blocks that others freed too.
 #[expect(unsafe_code, reason = "only a function in C does it")]
-fn collect() {
+pub(crate) fn collect() {
     // SAFETY: any thread may call it at any time; it frees nothing that is in use.
     unsafe {
         libmimalloc_sys::mi_collect(true);

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::allocator;
 use crate::engine::{StageSums, StageTimes};
 use crate::locks::{Condvar, Mutex};
 use crate::metrics::Metrics;
@@ -272,7 +273,14 @@ impl Scheduler {
                 continue;
             }
             let Some(bucket) = spare else {
-                self.0.work[worker].wait(&mut state);
+                let began = self.now();
+                self.0.work[worker].wait_for(&mut state, allocator::KEEP_FREED);
+                if self.now().since(began) >= allocator::KEEP_FREED {
+                    // Rows of answers are freed by other threads.
+                    drop(state);
+                    allocator::collect();
+                    state = self.0.state.lock();
+                }
                 continue;
             };
             // While the cost is unknown, other workers are measuring it and must not be disturbed.
