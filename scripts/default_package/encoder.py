@@ -50,7 +50,10 @@ class Dense:
     width: int
     """Numbers that it gives."""
     biased: bool
-    tanh: bool
+    activation: str | None = None
+    """`tanh` or `gelu`."""
+    normed: bool = False
+    """Whether a norm without a bias is behind all that."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,9 @@ class Architecture:
     """Of a text, where the model takes fewer than there are positions."""
     token_width: int | None = None
     """Numbers of a vector of each token, where the model has such vectors."""
+    separator: int | None = None
+    """The token behind which those of a pair have type 1, where a cross-encoder tells its two texts
+    apart in this way. All other tokens have type 0."""
 
     def attention(self, layer: int) -> Attention:
         """That of one layer."""
@@ -129,6 +135,8 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         shapes[f"dense{number}.w"] = (module.width, width)
         if module.biased:
             shapes[f"dense{number}.b"] = (module.width,)
+        if module.normed:
+            shapes[f"dense{number}.ln.w"] = (module.width,)
         width = module.width
     if architecture.token_width:
         shapes["tok.w"] = (architecture.token_width, hidden)

@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 from .encoder import Encoder
 from .graph_builder import GraphBuilder, WeightStore
 from .layers import Layers
-from .segments import token_weights
+from .segments import second_texts, token_weights
 
 OPSET = 20
 """The first with `Gelu` as one operator; `LayerNormalization` is one since 17."""
@@ -52,7 +52,7 @@ def write(
         builder = make(store)
         layers = Layers(builder, encoder)
         hidden = layers.write(_embeddings(builder, encoder, layers))
-        _pool(builder, hidden, encoder)
+        _pool(builder, hidden, encoder, layers)
         if encoder.head is not None:
             token_weights(builder, hidden, encoder.head)
         if encoder.architecture.token_width:
@@ -68,7 +68,7 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
-    """Word + position + type 0, normalized: f32 `[rows, length, hidden]`.
+    """Word + position + type, normalized: f32 `[rows, length, hidden]`.
 
     Type 0, the only one a single text has, is folded into the positions if the family has types. Of
     their table the rows before that of a text's first token are left out.
@@ -85,6 +85,12 @@ def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
         total = builder.op("Mul", [total, scale], "embedding")
     elif added is not None:
         total = builder.op("Add", [total, builder.floats("type", added)], "embedding")
+    if encoder.architecture.separator is not None:
+        is_second = second_texts(builder, encoder.architecture.separator)
+        first, second = tensor("emb.type")[:2]
+        change = builder.floats("pair.change", second - first)
+        added = builder.op("Mul", [is_second, change], "pair.types")
+        total = builder.op("Add", [total, added], "pair.embedding")
     return layers.norm(total, "embedding.norm", "emb.ln")
 
 
@@ -103,7 +109,7 @@ def _word_table(encoder: Encoder) -> np.ndarray:
     return table
 
 
-def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder) -> str:
+def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder, layers: Layers) -> str:
     """The output `dense`: a sum of hidden states for each span, L2-normalized; zeros stay zeros."""
     pooled = builder.op("MatMul", ["span_weights", hidden], "dense.pooled")
     for number, module in enumerate(encoder.architecture.dense):
@@ -116,8 +122,10 @@ def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder) -> str:
             bias = builder.floats(f"{name}.bias", encoder.source.tensor(f"{tensor}.b"))
             shift = builder.op("Mul", [total, bias], f"{name}.shift")
             pooled = builder.op("Add", [pooled, shift], f"{name}.shifted")
-        if module.tanh:
-            pooled = builder.op("Tanh", [pooled], f"{name}.tanh")
+        if module.activation:
+            kind = module.activation.title()
+            pooled = builder.op(kind, [pooled], f"{name}.{module.activation}")
+        pooled = layers.norm(pooled, f"{name}.norm", f"{tensor}.ln")
     builder.ints(WIDTH_AXIS, 2)
     builder.floats(FLOOR, NORM_FLOOR)
     return _normalized(builder, pooled, "dense")

@@ -21,6 +21,19 @@ ERF = np.frompyfunc(math.erf, 1, 1)
 """numpy has none of its own."""
 
 
+def gelu(source: np.ndarray) -> np.ndarray:
+    """The exact one."""
+    return 0.5 * source * (1.0 + ERF(source / math.sqrt(2.0)).astype(np.float64))
+
+
+ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
+    None: np.asarray,
+    "tanh": np.tanh,
+    "gelu": gelu,
+}
+"""Of what is behind the pooling."""
+
+
 @dataclass(frozen=True)
 class Vectors:
     """Results for one sequence of token ids."""
@@ -68,7 +81,10 @@ class ReferenceEncoder:
         if "emb.pos" in self._names:
             words = words + self._tensor("emb.pos")[first : first + len(token_ids)]
         if "emb.type" in self._names:
-            words = words + self._tensor("emb.type")[0]
+            separator, types = self._architecture.separator, np.zeros(len(token_ids), np.intp)
+            if separator in token_ids:
+                types[token_ids.index(separator) + 1 :] = 1
+            words = words + self._tensor("emb.type")[types]
         if self._architecture.family.scaled_words:
             words = words * math.sqrt(self._sizes.hidden)
         hidden = self._norm(words, "emb.ln")
@@ -80,7 +96,7 @@ class ReferenceEncoder:
         pooled = poolings.get(self._architecture.pooling, hidden[-1])
         for number, module in enumerate(self._architecture.dense):
             pooled = self._linear(pooled, f"dense{number}")
-            pooled = np.tanh(pooled) if module.tanh else pooled
+            pooled = self._norm(ACTIVATIONS[module.activation](pooled), f"dense{number}.ln")
         dense = pooled / np.sqrt((pooled * pooled).sum())
         weights = self._weights(hidden, token_ids)
         found = Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
@@ -150,7 +166,7 @@ class ReferenceEncoder:
         if self._architecture.family.activation == "gelu_tanh":
             inner = math.sqrt(2.0 / math.pi) * (source + 0.044715 * source**3)
             return 0.5 * source * (1.0 + np.tanh(inner))
-        return 0.5 * source * (1.0 + ERF(source / math.sqrt(2.0)).astype(np.float64))
+        return gelu(source)
 
     def _linear(self, source: np.ndarray, name: str) -> np.ndarray:
         return self._shifted(source @ self._tensor(f"{name}.w").T, name)

@@ -54,6 +54,20 @@ def distance_of_pairs(builder: GraphBuilder) -> str:
     return builder.op("Sub", sides, "pairs.distance")
 
 
+def second_texts(builder: GraphBuilder, separator: int) -> str:
+    """1 for the tokens of a pair behind its first separator, else 0: f32 `[rows, length, 1]`."""
+    wanted = builder.constant("pair.separator", np.asarray(separator, np.int32))
+    found = builder.op("Equal", ["input_ids", wanted], "pair.separators")
+    last = builder.constant("pair.last", np.asarray(-1, np.int32))
+    before = builder.op("LessOrEqual", [distance_of_pairs(builder), last], "pair.before")
+    own = builder.op("And", [SAME_TEXT, as_row(builder, found)], "pair.own")
+    seen = builder.op("And", [own, before], "pair.seen")
+    numbers = builder.op("Cast", [seen], "pair.numbers", to=TensorProto.FLOAT)
+    count = over_pairs(builder, "ReduceSum", numbers, "pair.count")
+    second = builder.op("Min", [count, builder.floats("pair.most", 1.0)], "pair.second")
+    return builder.op("Unsqueeze", [second, builder.ints("pair.axis", 2)], "pair.is_second")
+
+
 def relative_bias(builder: GraphBuilder, by_distance: np.ndarray) -> str:
     """What each head adds for the distance of key and query: f32 `[rows, heads, length, length]`.
 

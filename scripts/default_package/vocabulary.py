@@ -33,6 +33,18 @@ class Vocabulary:
         found = {self.bos, self.eos, self.pad, self.unk}
         return sorted(token_id for token_id in found if token_id is not None)
 
+    @property
+    def separator(self) -> int | None:
+        """The token behind which those of a pair of texts have type 1; none if all have type 0."""
+        pair = self.tokenizer.encode("a", "a")
+        first = pair.type_ids.count(0)
+        if pair.type_ids != [0] * first + [1] * (len(pair.ids) - first):
+            raise PackageError(
+                f"tokenizer.json gives the tokens of a pair the types {pair.type_ids}: only type 0 "
+                "as far as the first separator and type 1 behind it can be exported"
+            )
+        return pair.ids[first - 1] if first < len(pair.ids) else None
+
     def encode(self, text: str) -> list[int]:
         """Ids with the special ones."""
         return self.tokenizer.encode(text).ids

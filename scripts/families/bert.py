@@ -1,6 +1,6 @@
-"""BERT: bge, all-MiniLM, multilingual-e5-small, mxbai, arctic v1."""
+"""BERT: bge, all-MiniLM, multilingual-e5-small, mxbai, arctic v1, ms-marco-MiniLM."""
 
-from .family import Family
+from .family import Family, Scorer
 
 BERT = Family(
     name="bert",
@@ -12,4 +12,5 @@ BERT = Family(
         "encoder.layer.#.attention.output.": "ao=dense aln=LayerNorm",
         "encoder.layer.#.": "fi=intermediate.dense fo=output.dense oln=output.LayerNorm",
     },
+    scorer=Scorer("pooler.dense", "classifier"),
 )

@@ -18,6 +18,24 @@ OFF = (False, None)
 
 
 @dataclass(frozen=True)
+class Scorer:
+    """The head of a cross-encoder: product, activation, norm, and a product that gives the score.
+
+    The names are how those of the published tensors end.
+    """
+
+    inner: str
+    outer: str
+    activation: str = "tanh"
+    """`tanh` or `gelu`."""
+    biased: bool = True
+    """Whether the first product has a bias."""
+    norm: str | None = None
+    pooling: str = ""
+    """The key of config.json that says what the head is given; else the first token."""
+
+
+@dataclass(frozen=True)
 class Family:
     """One kind of network. The defaults are BERT's; sizes are each model's own."""
 
@@ -70,9 +88,8 @@ class Family:
     """Whether config.json names code of the model's own, for which this description stands."""
     head: str | None = None
     """The published name of a head that gives lexical weights, among the other weights."""
-    scorer: tuple[str, str] | None = None
-    """How the names of a cross-encoder's two products end: a tanh is behind the first one, and the
-    second one gives the score."""
+    scorer: Scorer | None = None
+    """The head of its cross-encoders, if they can be served."""
 
     @cached_property
     def published(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """GTE's own layers: gte-multilingual-base and its re-ranker, snowflake-arctic-embed-m-v2.0."""
 
-from .family import FULL, OFF, Family
+from .family import FULL, OFF, Family, Scorer
 
 GTE = Family(
     name="gte",
@@ -21,5 +21,5 @@ GTE = Family(
     rotary={FULL: ("rope_theta",)},
     own_code=True,
     head="classifier",
-    scorer=("pooler.dense", "classifier"),
+    scorer=Scorer("pooler.dense", "classifier"),
 )

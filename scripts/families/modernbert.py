@@ -1,6 +1,6 @@
-"""ModernBERT: gte-modernbert-base, granite-embedding r2."""
+"""ModernBERT: gte-modernbert-base and its re-ranker, granite-embedding r2."""
 
-from .family import FULL, LOCAL, OFF, Family
+from .family import FULL, LOCAL, OFF, Family, Scorer
 
 MODERNBERT = Family(
     name="modernbert",
@@ -22,4 +22,12 @@ MODERNBERT = Family(
     full_every="global_attn_every_n_layers",
     norm_before=True,
     first_norm=False,
+    scorer=Scorer(
+        "head.dense",
+        "classifier",
+        "gelu",
+        biased=False,
+        norm="head.norm",
+        pooling="classifier_pooling",
+    ),
 )

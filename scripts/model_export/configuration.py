@@ -4,11 +4,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from default_package.choices import Pooling
 from default_package.encoder import Attention, Rotary
 from default_package.json_file import JsonFile
 from default_package.weights import Config
 from families import FAMILIES
-from families.family import FULL, LOCAL, Family
+from families.family import FULL, LOCAL, Family, Scorer
 
 SIZES = {
     "hidden": ("hidden_size", "n_embd", "dim"),
@@ -112,17 +113,20 @@ class Configuration:
         self._demand(is_list, key, f"a list of numbers from 1 to {width} is needed")
         return sorted(set(found) - {width})
 
-    def scorer(self) -> tuple[str, str]:
-        """How the names of the two products end that score a pair; see `Family.scorer`."""
-        found, family, labels = self.family.scorer, self.family, self._get("id2label")
-        known = " and ".join(family.name for family in FAMILIES if family.scorer)
-        why = "the tokens of its second text have a type of their own: " * family.has("emb.type")
-        why += f"cross-encoders of {known} can be exported, and none of {family.name}"
+    def scorer(self) -> tuple[Scorer, Pooling]:
+        """The head of a cross-encoder, and what the head is given."""
+        found, labels = self.family.scorer, self._get("id2label")
+        known = ", ".join(family.name for family in FAMILIES if family.scorer)
+        why = f"cross-encoders of {known} can be exported, and none of {self.family.name}"
         self._demand(found is not None, "architectures", why)
         assert found is not None
         one = "a cross-encoder with one label, the score, is needed"
         self._demand(isinstance(labels, dict) and len(labels) == 1, "id2label", one)
-        return found
+        for key, usual in (("classifier_activation", found.activation), ("classifier_bias", False)):
+            self._demand(self._get(key) in (None, usual), key, f"only {usual} can be exported")
+        pooling = self._get(found.pooling) or "cls"
+        self._demand(pooling in ("cls", "mean"), found.pooling, "cls or mean is needed")
+        return found, Pooling(pooling)
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""

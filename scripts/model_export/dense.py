@@ -10,15 +10,17 @@ import numpy as np
 from default_package.encoder import Dense
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile
+from families.family import Scorer
 
 from . import stored
 from .stored import Stored
 
 ACTIVATIONS = {
-    "torch.nn.modules.linear.Identity": False,
-    "torch.nn.modules.activation.Tanh": True,
+    "torch.nn.modules.linear.Identity": None,
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.GELU": "gelu",
 }
-"""Whether each is a tanh."""
+"""Their names in `encoder.Dense`."""
 ONE = "sentence_embedding"
 STEADY = 4.0
 """The number beside a score; `crates/model/src/package/manifest/kind.rs` knows it."""
@@ -31,10 +33,10 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
     """
     path = folder / "modules.json"
     modules = json.loads(path.read_text("utf-8")) if path.exists() else []
-    found: list[tuple[np.ndarray, np.ndarray, bool]] = []
+    found: list[tuple[np.ndarray, np.ndarray, str | None]] = []
     for module in modules:
         if module["type"].endswith(".Dense"):
-            weight, bias, tanh = _read(folder / module["path"])
+            weight, bias, activation = _read(folder / module["path"])
             before = len(found[-1][0]) if found else width
             if weight.shape[1] != before:
                 raise PackageError(
@@ -43,10 +45,10 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
             if found and not found[-1][2]:
                 earlier, earlier_bias, _ = found.pop()
                 weight, bias = weight @ earlier, weight @ earlier_bias + bias
-            found.append((weight, bias, tanh))
+            found.append((weight, bias, activation))
     shapes, tensors = [], {}
-    for number, (weight, bias, tanh) in enumerate(found):
-        shapes.append(Dense(len(weight), biased := bool(bias.any()), tanh))
+    for number, (weight, bias, activation) in enumerate(found):
+        shapes.append(Dense(len(weight), biased := bool(bias.any()), activation))
         parts = {"w": weight, "b": bias} if biased else {"w": weight}
         for name, value in parts.items():
             tensors[f"dense{number}.{name}"] = Stored(value.shape, "F32", value.__getitem__)
@@ -54,14 +56,13 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
 
 
 def of_pairs(
-    names: tuple[str, str], take: Callable[[str, tuple[int, ...]], Stored], width: int
+    scorer: Scorer, take: Callable[[str, tuple[int, ...]], Stored], width: int
 ) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
     """The head of a cross-encoder; `take` finds a published tensor by the end of its name.
 
     The score is the first of two numbers. The other one is always the same, so that the length 1,
     which every vector gets, leaves the score as their quotient.
     """
-    inner, outer = names
 
     def above(name: str, value: float) -> Stored:
         shape = (1, width) if name.endswith("weight") else (1,)
@@ -74,17 +75,20 @@ def of_pairs(
         return Stored((2, *shape[1:]), "F32", part)
 
     tensors = {
-        "dense0.w": take(f"{inner}.weight", (width, width)),
-        "dense0.b": take(f"{inner}.bias", (width,)),
-        "dense1.w": above(f"{outer}.weight", 0.0),
-        "dense1.b": above(f"{outer}.bias", STEADY),
+        "dense0.w": take(f"{scorer.inner}.weight", (width, width)),
+        "dense1.w": above(f"{scorer.outer}.weight", 0.0),
+        "dense1.b": above(f"{scorer.outer}.bias", STEADY),
     }
-    shapes = Dense(width, biased=True, tanh=True), Dense(2, biased=True, tanh=False)
-    return shapes, tensors
+    if scorer.biased:
+        tensors["dense0.b"] = take(f"{scorer.inner}.bias", (width,))
+    if scorer.norm:
+        tensors["dense0.ln.w"] = take(f"{scorer.norm}.weight", (width,))
+    inner = Dense(width, scorer.biased, scorer.activation, normed=scorer.norm is not None)
+    return (inner, Dense(2, biased=True)), tensors
 
 
-def _read(module: Path) -> tuple[np.ndarray, np.ndarray, bool]:
-    """f64 weight `[out, in]` and bias `[out]`, and whether a tanh is behind them."""
+def _read(module: Path) -> tuple[np.ndarray, np.ndarray, str | None]:
+    """f64 weight `[out, in]` and bias `[out]`, and the activation behind them."""
     about = JsonFile(module / "config.json")
     for key in ("module_input_name", "module_output_name"):
         about.demand(about.get(key, ONE) == ONE, key, f"only {ONE!r} can be exported")

@@ -142,6 +142,8 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     for field, source in about.sources.items():
         say(f"  {field}: {values[field] or 'none'} ({source})")
     words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
+    if said.scorer:
+        encoder = snapshot.with_types_of_pairs(folder, encoder, words)
     return plan_of(encoder, words, about, options)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from default_package.choices import Pooling
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile, read_json
+from families.family import Scorer
 
 from .configuration import Configuration
 
@@ -66,8 +67,8 @@ class Sentence:
     default_prompt: str | None
     sources: dict[str, str]
     """Field of the manifest -> the file and its key that the field comes from."""
-    scorer: tuple[str, str] | None = None
-    """What makes a score of the vector; there are cross-encoders alone that have one."""
+    scorer: Scorer | None = None
+    """What makes a score of the vector; cross-encoders alone have one."""
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
@@ -92,7 +93,7 @@ def _scores_pairs(folder: Path) -> bool:
 
 
 def _of_pairs(folder: Path) -> Sentence:
-    scorer = Configuration(folder / NETWORK).scorer()
+    scorer, pooling = Configuration(folder / NETWORK).scorer()
     tokens_max, source = _tokens_max(folder, PLAIN_OF_PAIRS)
     about = _known(folder / MODEL, {*MODEL_KEYS, "activation_fn"})
     only, key = "CrossEncoder", "model_type"
@@ -100,7 +101,7 @@ def _of_pairs(folder: Path) -> Sentence:
     none = not any((about.get("prompts") or {}).values())
     about.demand(none, "prompts", "those of a cross-encoder cannot be served")
     sources = {"pooling": f"{NETWORK}, architectures", "max_input_tokens": source}
-    return Sentence(Pooling.CLS, tokens_max, {}, None, sources, scorer)
+    return Sentence(pooling, tokens_max, {}, None, sources, scorer)
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:

@@ -15,8 +15,9 @@ import numpy as np
 from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.errors import PackageError
-from default_package.json_file import read_json
+from default_package.json_file import JsonFile, read_json
 from default_package.sparse_head import SparseHead
+from default_package.vocabulary import Vocabulary
 from families.family import Family
 
 from . import dense, kept, sentence, stored
@@ -79,7 +80,8 @@ def open_encoder(
     tensors = {name: take(name) for name in shapes}
 
     def take_ending(end: str, shape: tuple[int, ...]) -> Stored:
-        return _take(weights, next((name for name in weights if name.endswith(end)), end), shape)
+        named = (name for name in weights if f".{name}".endswith(f".{end}"))
+        return _take(weights, next(named, end), shape)
 
     if said.scorer:
         modules, behind = dense.of_pairs(said.scorer, take_ending, sizes.hidden)
@@ -235,6 +237,16 @@ def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
         )
     cut = replace(encoder.architecture, sizes=replace(sizes, vocab_rows=vocab_size))
     return replace(encoder, architecture=cut)
+
+
+def with_types_of_pairs(folder: Path, encoder: Encoder, words: Vocabulary) -> Encoder:
+    """A cross-encoder that tells the texts of a pair apart as its tokenizer does."""
+    about = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
+    has_types = "token_type_ids" in about.get("model_input_names", ["token_type_ids"])
+    if not has_types or encoder.sizes.type_rows < 2:
+        return encoder
+    typed = replace(encoder.architecture, separator=words.separator)
+    return replace(encoder, architecture=typed)
 
 
 def read_config(folder: Path, said: Sentence) -> Architecture:

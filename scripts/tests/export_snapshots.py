@@ -16,6 +16,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from default_package import vocabulary
 from default_package.choices import Pooling
 from default_package.encoder import Architecture, Encoder, tensor_shapes
 from default_package.weights import Config
@@ -150,7 +151,12 @@ def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> No
 def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
     with_tokens = (folder / snapshot.COLBERT_FILE).exists()
     said = sentence.read(folder, pooling)
-    return snapshot.open_encoder(folder, said, with_tokens=with_tokens)
+    encoder = snapshot.open_encoder(folder, said, with_tokens=with_tokens)
+    tokenizer = folder / snapshot.TOKENIZER_FILE
+    if said.scorer is None or not tokenizer.exists():
+        return encoder
+    words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
+    return snapshot.with_types_of_pairs(folder, encoder, words)
 
 
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}

@@ -12,20 +12,22 @@ from export_graphs import written
 from default_package import rows
 from default_package.choices import Precision
 from default_package.errors import PackageError
+from default_package.reference import ACTIVATIONS as OF_REFERENCE
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 from fixtures import FAMILIES
+from model_export.dense import ACTIVATIONS
 
-TANH = "torch.nn.modules.activation.Tanh"
-IDENTITY = "torch.nn.modules.linear.Identity"
+KINDS = {name.rpartition(".")[2]: name for name in ACTIVATIONS}
+"""Class of torch -> its whole name."""
 
 
 def write_dense(folder: Path, layers: list, name: str) -> None:
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    for at, (weight, bias, tanh) in enumerate(layers):
+    for at, (weight, bias, kind) in enumerate(layers):
         place = folder / f"{2 + at}_Dense"
         place.mkdir()
-        about = {"bias": bias is not None, "activation_function": TANH if tanh else IDENTITY}
+        about = {"bias": bias is not None, "activation_function": KINDS[kind]}
         (place / "config.json").write_text(json.dumps(about))
         tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
         save = snapshots.write_torch if name.endswith("bin") else snapshots.write_safetensors
@@ -39,33 +41,33 @@ def write_dense(folder: Path, layers: list, name: str) -> None:
 @pytest.mark.parametrize(
     "modules",
     [
-        [(True, False)],
+        [(True, "Identity")],
         # As LaBSE and distiluse have it.
-        [(True, True)],
-        [(True, False), (True, False), (False, True), (True, False)],
-        [(False, True), (True, True)],
+        [(True, "Tanh")],
+        [(True, "Identity"), (True, "Identity"), (False, "Tanh"), (True, "Identity")],
+        [(False, "GELU"), (True, "Tanh")],
     ],
 )
 def test_products_behind_the_pooling_have_biases_and_activations(
-    tmp_path: Path, modules: list[tuple[bool, bool]], name: str
+    tmp_path: Path, modules: list[tuple[bool, str]], name: str
 ) -> None:
     folder = shutil.copytree(FAMILIES / "bert", tmp_path / "model")
     numbers = np.random.default_rng(5)
     layers, width = [], 32
-    for at, (biased, tanh) in enumerate(modules):
+    for at, (biased, kind) in enumerate(modules):
         wide = 20 + at
         weight = numbers.normal(size=(wide, width)).astype(np.float32) / 3
         bias = numbers.normal(size=wide).astype(np.float32) if biased else None
         width = wide
-        layers.append((weight, bias, tanh))
+        layers.append((weight, bias, kind))
     write_dense(folder, layers, name)
     encoder = snapshots.open_encoder(folder)
     ids = [5, 9, 4, 60, 7]
     vectors = ReferenceEncoder(encoder).run(ids)
     expected = vectors.hidden.mean(axis=0)
-    for weight, bias, tanh in layers:
+    for weight, bias, kind in layers:
         expected = weight @ expected + (0 if bias is None else bias)
-        expected = np.tanh(expected) if tanh else expected
+        expected = OF_REFERENCE[ACTIVATIONS[KINDS[kind]]](expected)
     expected /= np.linalg.norm(expected)
     np.testing.assert_allclose(vectors.dense, expected, atol=1e-6)
     for precision in Precision:
@@ -82,7 +84,7 @@ def test_products_behind_the_pooling_have_biases_and_activations(
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("activation_function", "torch.nn.modules.activation.ReLU"),
+        ("activation_function", "torch.nn.modules.activation.SiLU"),
         ("activation_function", None),
         ("module_input_name", "token_embeddings"),
     ],

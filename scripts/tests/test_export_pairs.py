@@ -23,11 +23,17 @@ TASK = {"transformer_task": "sequence-classification", "module_output_name": "sc
 MODULE = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
 
 
+def copied(name: str, tmp_path: Path) -> Path:
+    """That of tests/fixtures/families, with a tokenizer."""
+    found = shutil.copytree(FAMILIES / name, tmp_path / "model")
+    if not (tokenizer := found / "tokenizer.json").exists():
+        shutil.copy(snapshots.TOKENIZER, tokenizer)
+    return found
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = shutil.copytree(FAMILIES / "xlm-roberta-pairs", tmp_path / "model")
-    shutil.copy(snapshots.TOKENIZER, found / "tokenizer.json")
-    return found
+    return copied("xlm-roberta-pairs", tmp_path)
 
 
 def change(folder: Path, name: str, **keys: Any) -> None:
@@ -36,20 +42,22 @@ def change(folder: Path, name: str, **keys: Any) -> None:
     path.write_text(json.dumps(stored | keys), encoding="utf-8")
 
 
+@pytest.mark.parametrize("family", ["xlm-roberta", "bert", "modernbert"])
 def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
+    folder, out = copied(f"{family}-pairs", tmp_path), tmp_path / "out"
     assert run(monkeypatch, "--model", folder, "--precision", "fp32", "--out", out) == 0
     check_files(out)
     manifest = manifest_of(out)
     assert (manifest["kind"], manifest["hidden_size"]) == ("cross-encoder", 2)
-    assert (manifest["pooling"], manifest["sparse"], manifest["prompts"]) == ("cls", None, {})
+    pooling = "mean" if family == "modernbert" else "cls"
+    assert (manifest["pooling"], manifest["sparse"], manifest["prompts"]) == (pooling, None, {})
     assert manifest["max_input_tokens"] == 160
     assert manifest["sources"]["pooling"] == "config.json, architectures"
     pairs = json.loads((folder / "expected.json").read_text())["texts"]
     runtime = Runtime(out / "model.onnx", "f32")
-    found = runtime.run([pair["ids"] for pair in pairs], manifest["pad_token_id"], "cls")
+    found = runtime.run([pair["ids"] for pair in pairs], manifest["pad_token_id"], pooling)
     logits = [STEADY * row.dense[0] / row.dense[1] for row in found]
     np.testing.assert_allclose(logits, [pair["logit"] for pair in pairs], atol=1e-4)
     with pytest.raises(PackageError, match="is a cross-encoder: only graphs of vectors"):
@@ -90,9 +98,9 @@ def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path
     [
         ("xlm-roberta", "config.json", {"id2label": {"0": "no", "1": "yes"}}, "with one label"),
         ("xlm-roberta", "config.json", {"id2label": None}, "with one label"),
-        ("bert", "config.json", {}, "second text have a type of their own: .* none of bert"),
-        ("distilbert", "config.json", {}, "of xlm-roberta and gte can .* none of distilbert"),
-        ("modernbert", "config.json", {}, "none of modernbert"),
+        ("distilbert", "config.json", {}, "of bert, xlm-roberta, gte, modernbert can .* none"),
+        ("modernbert", "config.json", {"classifier_pooling": "max"}, "cls or mean is needed"),
+        ("modernbert", "config.json", {"classifier_bias": True}, "only False can be exported"),
         ("xlm-roberta", "sentence_bert_config.json", {"transformer_task": "fill-mask"}, "fill-m"),
         (
             "xlm-roberta",
@@ -118,6 +126,30 @@ def test_another_cross_encoder_is_refused_by_what_it_lacks(
     change(folder, name, **keys)
     with pytest.raises(PackageError, match=message):
         sentence.read(folder)
+
+
+def separator(folder: Path) -> int | None:
+    return snapshots.open_encoder(folder).architecture.separator
+
+
+def test_the_tokenizer_says_whether_a_second_text_has_a_type_of_its_own(tmp_path: Path) -> None:
+    folder = copied("bert-pairs", tmp_path)
+    end = json.loads((folder / "tokenizer.json").read_text())["post_processor"]["pair"][-1]
+    assert (end["SpecialToken"]["type_id"], separator(folder)) == (1, 2)
+    inputs = ["input_ids", "attention_mask"]
+    change(folder, "tokenizer_config.json", model_input_names=[*inputs, "token_type_ids"])
+    assert separator(folder) == 2
+    change(folder, "tokenizer_config.json", model_input_names=inputs)
+    assert separator(folder) is None
+    (folder / "tokenizer_config.json").unlink()
+    shutil.copy(snapshots.TOKENIZER, folder / "tokenizer.json")
+    assert separator(folder) is None
+    shutil.copy(FAMILIES / "bert-pairs" / "tokenizer.json", folder)
+    stored = json.loads((folder / "tokenizer.json").read_text())
+    stored["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = 0
+    change(folder, "tokenizer.json", **stored)
+    with pytest.raises(PackageError, match=r"the types \[0, 0, 0, 1, 0\]: only type 0"):
+        separator(folder)
 
 
 def test_what_only_models_of_vectors_have_cannot_be_asked_for(
