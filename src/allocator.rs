@@ -44,19 +44,20 @@ pub fn set_up() -> io::Result<()> {
 /// fills the gaps that were given back: not in an idle process.
 fn give_back() {
     let may_change = matches!(transparent_huge_pages_are_disabled(), Ok(false));
-    let (mut used, mut collected) = (processor_time(), Duration::ZERO);
+    let (mut used, mut was_idle) = (processor_time(), false);
     loop {
-        thread::sleep(LOOK);
-        collected += LOOK;
-        let before = mem::replace(&mut used, processor_time());
-        if may_change {
-            // A system that refuses keeps some megabytes.
-            let _ = disable_transparent_huge_pages(used - before < LOOK / IDLE);
+        for _ in 0..KEEP_FREED.as_secs() / LOOK.as_secs() {
+            thread::sleep(LOOK);
+            let before = mem::replace(&mut used, processor_time());
+            let is_idle = used - before < LOOK / IDLE;
+            // Only a change is told: other threads cannot get memory meanwhile.
+            if may_change && is_idle != was_idle {
+                // A system that refuses keeps some megabytes.
+                let _ = disable_transparent_huge_pages(is_idle);
+            }
+            was_idle = is_idle;
         }
-        if collected >= KEEP_FREED {
-            collected = Duration::ZERO;
-            collect();
-        }
+        collect();
     }
 }
 
