@@ -62,8 +62,7 @@ fn document(facts: &DescribedServer<'_>) -> Value {
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     let paths = document["paths"].as_object_mut().expect("an object");
     paths.retain(|_, path| dialect(path).is_none_or(|dialect| facts.dialects.contains(&dialect)));
-    let has_vectors = facts.card.is_none_or(|card| card.kind == ModelKind::Embedding);
-    paths.retain(|path, _| has_vectors || !OF_VECTORS.contains(&path.as_str()));
+    paths.retain(|path, _| is_served(path, facts.card));
     let schemas = &mut document["components"]["schemas"];
     for lists in ["Texts", "TokenIdLists"] {
         schemas[lists]["maxItems"] = facts.max_items.get().into();
@@ -88,6 +87,12 @@ fn document(facts: &DescribedServer<'_>) -> Value {
     }
     remove_unused(&mut document);
     document
+}
+
+/// Whether the model serves a path; every path, until the package is read.
+pub(super) fn is_served(path: &str, card: Option<&ModelCard>) -> bool {
+    let has_vectors = card.is_none_or(|card| card.kind == ModelKind::Embedding);
+    has_vectors || !OF_VECTORS.contains(&path)
 }
 
 /// The dialect of a path, as the tag of its operation says; `None` for those of every server.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
 use super::error::OK;
+use super::openapi::is_served;
 use super::route::get;
 use super::state::AppState;
 use settings::{Dialect, DocsRoutes};
@@ -80,38 +81,44 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 /// Answers `/`: a browser gets the playground, where it is served and its routes are; a program
 /// gets an index of the routes, relative to this address.
 pub(super) async fn root(state: Data<AppState>, request: HttpRequest) -> HttpResponse {
-    let has_pages = state.config.docs == DocsRoutes::Serve;
-    let speaks_openai = state.config.speaks(Dialect::OpenAi);
+    let index = index(&state);
     let wants_page = accepts(request.headers(), ACCEPT, &["text/html"]);
-    let mut response = if has_pages && speaks_openai && wants_page {
+    let mut response = if wants_page && index["playground"].is_string() && index["both"].is_string()
+    {
         // Its links are relative to the root, so that they work here too.
         answer(&PLAYGROUND[0], request.headers())
     } else {
-        HttpResponse::build(OK).json(index(has_pages, speaks_openai))
+        HttpResponse::build(OK).json(index)
     };
     response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
     response
 }
 
-fn index(has_pages: bool, speaks_openai: bool) -> Value {
+/// What this server serves with the model that it has.
+fn index(state: &AppState) -> Value {
     let mut index = json!({
         "name": env!("CARGO_PKG_NAME"),
         "version": env!("CARGO_PKG_VERSION"),
         "health": "health",
         "metrics": "metrics",
     });
-    let pages = [("playground", "playground"), ("docs", "docs"), ("openapi", "openapi.json")];
-    let routes = [
-        ("embeddings", "v1/embeddings"),
-        ("sparse_embeddings", "v1/sparse-embeddings"),
-        ("both", "v1/embeddings:both"),
-        ("rerank", "v1/rerank"),
-        ("tokenize", "v1/tokenize"),
-        ("models", "v1/models"),
-    ];
-    let pages = pages.into_iter().filter(|_| has_pages);
-    for (name, path) in pages.chain(routes.into_iter().filter(|_| speaks_openai)) {
-        index[name] = path.into();
+    let has_pages = state.config.docs == DocsRoutes::Serve;
+    let speaks_openai = state.config.speaks(Dialect::OpenAi);
+    let card = state.service.model_card();
+    for (name, path, is_told) in [
+        ("playground", "playground", has_pages && is_served("/v1/embeddings:both", card)),
+        ("docs", "docs", has_pages),
+        ("openapi", "openapi.json", has_pages),
+        ("embeddings", "v1/embeddings", speaks_openai),
+        ("sparse_embeddings", "v1/sparse-embeddings", speaks_openai),
+        ("both", "v1/embeddings:both", speaks_openai),
+        ("rerank", "v1/rerank", speaks_openai),
+        ("tokenize", "v1/tokenize", speaks_openai),
+        ("models", "v1/models", speaks_openai),
+    ] {
+        if is_told && is_served(&format!("/{path}"), card) {
+            index[name] = path.into();
+        }
     }
     index
 }

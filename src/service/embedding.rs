@@ -109,6 +109,7 @@ impl EmbeddingService {
                 let reading = TokenizeOptions { prompt, ..reading };
                 let query = vec![query];
                 let query = tokenizing::tokenize(resident, compute, pace, query, reading).await?;
+                check_query(&query, options.over_long, manifest)?;
                 texts = with_query(resident, texts, query, permit)?;
             }
             check_lengths(&texts, options.over_long, manifest)?;
@@ -310,6 +311,19 @@ pub(super) fn check_lengths(
         }
         _ => Ok(()),
     }
+}
+
+fn check_query(
+    query: &[Tokenized],
+    over_long: OverLong,
+    manifest: &Manifest,
+) -> Result<(), EmbedError> {
+    check_lengths(query, over_long, manifest).map_err(|error| match error {
+        EmbedError::ContextLengthExceeded { tokens, limit, .. } => {
+            EmbedError::QueryTooLong { tokens, limit }
+        }
+        error => error,
+    })
 }
 
 /// The prompt's name for what a text is used for. A model without any prompt takes every input

@@ -182,6 +182,9 @@ pub(crate) enum EmbedError {
     DecodedItemTooLarge { index: usize, limit: u64 },
     #[error("item {index} has {tokens} tokens, the limit is {limit}")]
     ContextLengthExceeded { index: usize, tokens: usize, limit: usize },
+    /// It belongs to no document of the request.
+    #[error("the query has {tokens} tokens, the limit is {limit}")]
+    QueryTooLong { tokens: usize, limit: usize },
     #[error("dimensions {requested} is not supported")]
     InvalidDimensions {
         requested: usize,

@@ -236,6 +236,8 @@ fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
     let said = server.post(RERANK, &whole).refused("context_length_exceeded", "documents");
     // A prompt has a token.
     said.says("item 1").says(&(LONG_TOKENS + 1).to_string());
+    let query = json!({"query": LONG_TEXT, "documents": ["a", "a"], "truncate": false});
+    server.post(RERANK, &query).refused("context_length_exceeded", "query").says("query has");
     let large = "a ".repeat(512 * 1024 + 1);
     let document = json!({"query": "a", "documents": ["a", {"text": large}]});
     server.post(RERANK, &document).refused("item_too_large", "documents").says("item 1");

@@ -31,7 +31,7 @@ pub(super) fn number<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
         }
         let text = typed.text();
         let Ok(value) = text.parse() else {
-            return wrong(format!("'{text}' is not a whole number"));
+            return wrong(format!("'{text}' is not a whole number of {unit}"));
         };
         Bounded::new(value).or_else(|error| wrong(format!("{error} ({unit})")))
     }

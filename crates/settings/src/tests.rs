@@ -99,7 +99,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
         format!("{place}, max_itmes: unknown setting; did you mean max_items?"),
         format!("{place}, keep_alive_s: it must be a string"),
         format!("{place}, max_batch_tokens: 3 is outside 8 to 1048576 (tokens)"),
-        "DUOVEC_WORKERS: 'many' is not a whole number".to_owned(),
+        "DUOVEC_WORKERS: 'many' is not a whole number of workers".to_owned(),
         "DUOVEC_PORT: 'http' is not a port, 0 to 65535".to_owned(),
         "--host: 'nowhere' is not an IP address".to_owned(),
         "--engine: 'magic' is not one of auto, openvino, tensorrt, tensorrt-rtx, fake".to_owned(),
@@ -180,7 +180,7 @@ fn what_is_to_be_measured_is_not_a_number() {
     assert_eq!(engine.optimize_for, OptimizeFor::Throughput);
     for text in ["", "-1", "1.5", "18446744073709551616"] {
         let problems = resolve(&[("workers", text)], &[], None).expect_err("no whole number");
-        assert_eq!(problems, [format!("--workers: '{text}' is not a whole number")]);
+        assert_eq!(problems, [format!("--workers: '{text}' is not a whole number of workers")]);
     }
     assert!(resolve(&[("workers", " 7 ")], &[], None).is_ok());
     let problems = resolve(&[("optimize-for", "speed")], &[], None).expect_err("no such goal");

@@ -81,6 +81,14 @@ impl ApiError {
                      let it be cut: \"truncate\": true, or \"END\" from clients of NIM"
                 ),
             ),
+            EmbedError::QueryTooLong { tokens, limit } => Self::of(
+                Code::ContextLengthExceeded,
+                "query",
+                format!(
+                    "query has {tokens} tokens and the limit is {limit}; shorten it, or let it be \
+                     cut: \"truncate\": true"
+                ),
+            ),
             EmbedError::InvalidDimensions { requested, allowed } => Self::of(
                 Code::InvalidDimensions,
                 length,

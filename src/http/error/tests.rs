@@ -32,6 +32,8 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
             400, invalid, "item_too_large", Some("input")),
         (EmbedError::ContextLengthExceeded { index: 0, tokens: 9, limit: 8 },
             400, invalid, "context_length_exceeded", Some("input")),
+        (EmbedError::QueryTooLong { tokens: 9, limit: 8 },
+            400, invalid, "context_length_exceeded", Some("query")),
         (EmbedError::InvalidDimensions { requested: 5, allowed },
             400, invalid, "invalid_dimensions", Some("dimensions")),
         (EmbedError::NoPrompt(InputType::Query),
