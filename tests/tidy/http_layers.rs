@@ -12,7 +12,8 @@ const HTTP_LAYERS: &[&[&str]] = &[
     &["endpoint", "model_name"],
     &["payload", "record"],
     &["embed", "rerank", "route"],
-    &["health", "models", "nim", "offline", "openapi", "pages", "tei", "tokenize"],
+    &["openapi"],
+    &["health", "models", "nim", "offline", "pages", "tei", "tokenize"],
     &["app"],
     &["connection"],
 ];

@@ -76,19 +76,11 @@ impl ApiError {
             ),
             EmbedError::ContextLengthExceeded { index, tokens, limit } => input(
                 Code::ContextLengthExceeded,
-                format!(
-                    "item {index} has {tokens} tokens and the limit is {limit}; shorten it, or \
-                     let it be cut: \"truncate\": true, or \"END\" from clients of NIM"
-                ),
+                too_long(&format!("item {index}"), tokens, limit),
             ),
-            EmbedError::QueryTooLong { tokens, limit } => Self::of(
-                Code::ContextLengthExceeded,
-                "query",
-                format!(
-                    "query has {tokens} tokens and the limit is {limit}; shorten it, or let it be \
-                     cut: \"truncate\": true"
-                ),
-            ),
+            EmbedError::QueryTooLong { tokens, limit } => {
+                Self::of(Code::ContextLengthExceeded, "query", too_long("query", tokens, limit))
+            }
             EmbedError::InvalidDimensions { requested, allowed } => Self::of(
                 Code::InvalidDimensions,
                 length,
@@ -213,6 +205,14 @@ impl ApiError {
         };
         Self::of(code, names.chunks, message)
     }
+}
+
+/// `what` is a text of the request.
+fn too_long(what: &str, tokens: usize, limit: usize) -> String {
+    format!(
+        "{what} has {tokens} tokens and the limit is {limit}; shorten it, or let it be cut: \
+         \"truncate\": true, or \"END\" from clients of NIM"
+    )
 }
 
 fn join(numbers: &[usize]) -> String {
