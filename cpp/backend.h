@@ -44,10 +44,9 @@ struct BuildRequest {
     std::string model_path;
     std::vector<Profile> profiles;
     /// What the manifest says, which the graph must fit.
-    TensorElements elements;
+    TensorTypes tensors = kInputTypes;
     std::int32_t length_max = 0;
     std::int32_t vocabulary_size = 0;
-    std::int32_t hidden_size = 0;
     /// RTX only: 75 for 7.5 and so on; empty is the library's default (8.0 and later).
     std::vector<std::int32_t> compute_capabilities;
     /// Data-centre flavour only.
@@ -116,8 +115,7 @@ struct EngineRequest {
     std::span<std::uint8_t const> plan;
     /// What the manifest says of it, which it must be.
     std::vector<Profile> profiles;
-    bool has_token_weights = false;
-    std::int32_t hidden_size = 0;
+    TensorTypes tensors = kInputTypes;
     /// Whether the plan may bring code that runs on the host, as version-compatible ones do.
     bool host_code_allowed = false;
     /// What Engine::kernels gave for the same plan on the same GPU; may be empty. What the library
@@ -149,13 +147,6 @@ struct StagedInputs {
     std::span<std::int32_t> positions;
     std::span<std::int32_t> segments;
     std::span<float> span_weights;
-};
-
-/// Pinned memory with what the last run gave: [rows, spans, hidden] and [rows, length]; the second
-/// is empty when the model has no lexical weights. Valid until the next run.
-struct RunOutputs {
-    std::span<std::byte const> dense;
-    std::span<std::byte const> token_weights;
 };
 
 /// Whether somebody waits for a run, or throughput counts: the device begins urgent work of any
@@ -209,7 +200,9 @@ class Session {
     /// Error(kPoisoned) when no run of this process will succeed again.
     virtual RunTimes run(Urgency urgency = Urgency::kUsual, Waits waiting = Waits::kByTime) = 0;
 
-    virtual RunOutputs outputs() const noexcept = 0;
+    /// What the last run gave, in pinned memory: row-major, as kTensorRules says. Empty for an
+    /// output that the plan has not. Valid until the next run.
+    virtual std::span<std::byte const> output(TensorName name) const noexcept = 0;
     virtual SessionReport report() const = 0;
 };
 
@@ -221,7 +214,7 @@ class Engine {
     Engine(Engine const&) = delete;
     Engine& operator=(Engine const&) = delete;
 
-    virtual TensorElements elements() const noexcept = 0;
+    virtual TensorTypes const& tensors() const noexcept = 0;
 
     /// The layers of the plan with their shapes and kernels, as JSON in the library's own form.
     /// Throws Error(kModel) when it gives none.

@@ -46,17 +46,26 @@ duovec::Profile profile_of(Profile const& profile) {
             {profile.length_min, profile.length_opt, profile.length_max}};
 }
 
+constexpr std::size_t place_of(Output output) { return kInputs + std::size_t(output); }
+
+/// What a plan is to have besides the inputs.
+TensorTypes types_of(rust::Vec<OutputType> const& outputs) {
+    TensorTypes types = kInputTypes;
+    for (OutputType const& one : outputs) {
+        types[place_of(one.output)] = TensorType{one.element, one.columns};
+    }
+    return types;
+}
+
 duovec::BuildRequest request_of(BuildRequest const& from) {
     duovec::BuildRequest request;
     request.model_path = std::string(from.model_path);
-    request.elements = {from.elements.dense, from.elements.token_weights,
-                        from.elements.has_token_weights};
+    request.tensors = types_of(from.outputs);
     for (Profile const& profile : from.profiles) {
         request.profiles.push_back(profile_of(profile));
     }
     request.length_max = from.length_max;
     request.vocabulary_size = from.vocabulary_size;
-    request.hidden_size = from.hidden_size;
     request.compute_capabilities = {from.compute_capabilities.begin(),
                                     from.compute_capabilities.end()};
     request.hardware_compatible = from.hardware_compatible;
@@ -71,13 +80,11 @@ duovec::BuildRequest request_of(BuildRequest const& from) {
 template <typename Number>
 rust::Slice<Number const> numbers(duovec::Session const& session, duovec::Engine const& engine,
                                   Output output, Element wanted) {
-    bool const is_dense = output == Output::Dense;
-    TensorElements const has = engine.elements();
-    if ((is_dense ? has.dense : has.token_weights) != wanted) {
+    auto const& type = engine.tensors()[place_of(output)];
+    if (!type || type->element != wanted) {
         throw Error(ErrorKind::kInternal, "a tensor was asked for in another type than it has");
     }
-    RunOutputs const outputs = session.outputs();
-    auto const bytes = is_dense ? outputs.dense : outputs.token_weights;
+    auto const bytes = session.output(static_cast<TensorName>(place_of(output)));
     return {reinterpret_cast<Number const*>(bytes.data()), bytes.size() / sizeof(Number)};
 }
 
@@ -140,8 +147,7 @@ std::shared_ptr<duovec::Engine> load(Backend const& library, EngineRequest const
     for (Profile const& profile : from.profiles) {
         request.profiles.push_back(profile_of(profile));
     }
-    request.has_token_weights = from.has_token_weights;
-    request.hidden_size = from.hidden_size;
+    request.tensors = types_of(from.outputs);
     request.host_code_allowed = from.host_code_allowed;
     request.device = from.device;
     request.cuda_file = std::string(from.cuda_file);
@@ -168,9 +174,15 @@ BuildReport report_of(duovec::Plan const& plan) {
     return report;
 }
 
-Elements elements_of(duovec::Engine const& engine) {
-    TensorElements const elements = engine.elements();
-    return {elements.dense, elements.token_weights, elements.has_token_weights};
+rust::Vec<OutputType> outputs_of(duovec::Engine const& engine) {
+    rust::Vec<OutputType> outputs;
+    for (std::size_t tensor = kInputs; tensor < kTensors; ++tensor) {
+        if (auto const& type = engine.tensors()[tensor]) {
+            auto const output = static_cast<Output>(tensor - kInputs);
+            outputs.push_back({output, type->element, type->columns});
+        }
+    }
+    return outputs;
 }
 
 rust::String layers_of(duovec::Engine const& engine) {

@@ -45,7 +45,7 @@ struct EngineRequest;
 struct SessionRequest;
 struct SessionReport;
 struct StagedInputs;
-struct Elements;
+struct OutputType;
 struct RunTimes;
 struct LayerTime;
 struct Version;
@@ -62,7 +62,7 @@ std::shared_ptr<duovec::Engine> load(Backend const& library, EngineRequest const
 rust::Slice<std::uint8_t const> bytes_of(duovec::Plan const& plan);
 BuildReport report_of(duovec::Plan const& plan);
 
-Elements elements_of(duovec::Engine const& engine);
+rust::Vec<OutputType> outputs_of(duovec::Engine const& engine);
 rust::String layers_of(duovec::Engine const& engine);
 rust::Vec<LayerTime> layer_times(duovec::Engine const& engine, std::int32_t rows,
                                  std::int32_t length);

@@ -171,7 +171,7 @@ class Build {
         bool done = true;
         for (TensorRule const& rule : kInputRules) {
             auto const set = [&](Selector selector, Shape shape) {
-                nvinfer1::Dims const dims = dims_of(rule, shape, request_.hidden_size);
+                nvinfer1::Dims const dims = dims_of(rule, shape, 0);
                 done = made->setDimensions(rule.name, selector, dims) && done;
             };
             set(Selector::kMIN, {profile.rows.min, profile.length.min});

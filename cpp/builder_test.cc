@@ -62,11 +62,10 @@ class Quiet final : public duovec::BuildObserver {
 BuildRequest build_request(GraphFile const& graph) {
     BuildRequest wanted;
     wanted.model_path = graph.path();
-    wanted.elements = {duovec::Element::kFloat32, duovec::Element::kFloat32, true};
+    wanted.tensors = request("").tensors;
     wanted.profiles = request("").profiles;
     wanted.length_max = 64;
     wanted.vocabulary_size = 100;
-    wanted.hidden_size = kHidden;
     return wanted;
 }
 

@@ -70,43 +70,39 @@ Element element_of(DataType type, std::string const& name) {
     }
 }
 
-/// The type of a tensor that must be there.
-Element element_of(ICudaEngine const& engine, TensorRule const& rule, TensorIOMode mode,
-                   std::int32_t hidden_size) {
+/// The type of a tensor that must be there. Outputs may be of another floating type than `wanted`.
+Element element_of(ICudaEngine const& engine, std::size_t tensor, TensorType const& wanted) {
+    TensorRule const& rule = kTensorRules[tensor];
     std::string const name = rule.name;
-    bool const is_input = mode == TensorIOMode::kINPUT;
-    if (engine.getTensorIOMode(rule.name) != mode) {
+    bool const is_input = tensor < kInputs;
+    if (engine.getTensorIOMode(rule.name) !=
+        (is_input ? TensorIOMode::kINPUT : TensorIOMode::kOUTPUT)) {
         reject(std::string("it has no ") + (is_input ? "input" : "output") + " '" + name + "'");
     }
-    if (!same(engine.getTensorShape(rule.name), open_dims(rule, hidden_size))) {
-        reject("tensor '" + name + "' is not " + shape_text(rule, hidden_size));
+    if (!same(engine.getTensorShape(rule.name), open_dims(rule, wanted.columns))) {
+        reject("tensor '" + name + "' is not " + shape_text(rule, wanted.columns));
     }
     Element const element = element_of(engine.getTensorDataType(rule.name), name);
-    if (is_input ? element != rule.element : element == Element::kInt32) {
+    if (is_input ? element != wanted.element : element == Element::kInt32) {
         reject("tensor '" + name + "' has the wrong type");
     }
     return element;
 }
 
-TensorElements read_tensors(ICudaEngine const& engine, EngineRequest const& request) {
-    for (TensorRule const& rule : kInputRules) {
-        element_of(engine, rule, TensorIOMode::kINPUT, request.hidden_size);
+TensorTypes read_tensors(ICudaEngine const& engine, EngineRequest const& request) {
+    TensorTypes types = request.tensors;
+    std::int32_t wanted = 0;
+    for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+        if (types[tensor]) {
+            types[tensor]->element = element_of(engine, tensor, *types[tensor]);
+            ++wanted;
+        }
     }
-    auto const output = [&](TensorName name) {
-        return element_of(engine, kTensorRules[name], TensorIOMode::kOUTPUT, request.hidden_size);
-    };
-    TensorElements elements;
-    elements.dense = output(kDense);
-    elements.has_token_weights = request.has_token_weights;
-    if (elements.has_token_weights) {
-        elements.token_weights = output(kTokenWeights);
-    }
-    std::size_t const wanted = tensor_rules(elements.has_token_weights).size();
-    if (engine.getNbIOTensors() != static_cast<std::int32_t>(wanted)) {
+    if (engine.getNbIOTensors() != wanted) {
         reject("it has " + std::to_string(engine.getNbIOTensors()) + " tensors, not " +
                std::to_string(wanted));
     }
-    return elements;
+    return types;
 }
 
 /// Rows and lengths of a profile, if all inputs agree on them.
@@ -156,15 +152,14 @@ LoadedEngine::LoadedEngine(std::shared_ptr<Library const> library, EngineRequest
     : library_(std::move(library)),
       cuda_(request.cuda_file),
       device_(request.device),
-      profiles_(request.profiles),
-      hidden_size_(request.hidden_size) {
+      profiles_(request.profiles) {
     // Before the library is asked: without a driver some versions return a bad pointer.
     cuda_.use(device_);
     runtime_ = library_->create_runtime(logger());
     runtime_->setErrorRecorder(&recorder_);
     runtime_->setEngineHostCodeAllowed(request.host_code_allowed);
     deserialize(request.plan);
-    elements_ = read_tensors(*engine_, request);
+    tensors_ = read_tensors(*engine_, request);
     check_plan_profiles(*engine_, request);
 #ifdef DUOVEC_RTX
     open_kernel_cache(request.kernels);

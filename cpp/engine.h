@@ -27,7 +27,7 @@ class LoadedEngine final : public Engine {
     LoadedEngine(std::shared_ptr<Library const> library, EngineRequest const& request);
     ~LoadedEngine() override;
 
-    TensorElements elements() const noexcept override { return elements_; }
+    TensorTypes const& tensors() const noexcept override { return tensors_; }
     std::string layers() const override;
     std::vector<LayerTime> layer_times(Shape shape) const override;
     std::vector<std::uint8_t> kernels() const override;
@@ -36,7 +36,6 @@ class LoadedEngine final : public Engine {
     Cuda const& cuda() const noexcept { return cuda_; }
     std::int32_t device() const noexcept { return device_; }
     std::vector<Profile> const& profiles() const noexcept { return profiles_; }
-    std::int32_t hidden_size() const noexcept { return hidden_size_; }
     nvinfer1::ICudaEngine& vendor() const noexcept { return *engine_; }
     /// What the library says of runtime and engine. A context that it refuses is among that.
     Diagnostics& recorder() const noexcept { return recorder_; }
@@ -66,7 +65,6 @@ class LoadedEngine final : public Engine {
     Cuda cuda_;
     std::int32_t device_;
     std::vector<Profile> profiles_;
-    std::int32_t hidden_size_;
     // Before what it is set on: it must live longer.
     mutable Diagnostics recorder_{Hearing::kRecorder};
     std::unique_ptr<nvinfer1::IRuntime> runtime_;
@@ -74,7 +72,7 @@ class LoadedEngine final : public Engine {
 #ifdef DUOVEC_RTX
     std::unique_ptr<nvinfer1::IRuntimeCache> kernel_cache_;
 #endif
-    TensorElements elements_;
+    TensorTypes tensors_;
     mutable std::atomic<bool> lost_ = false;
     mutable std::recursive_mutex contexts_;
 };

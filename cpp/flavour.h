@@ -53,19 +53,19 @@ constexpr std::int32_t kOldestMinor = 0;
 #endif
 
 /// A tensor's sizes in a batch of that shape.
-inline nvinfer1::Dims dims_of(TensorRule const& rule, Shape shape, std::int32_t hidden_size) {
+inline nvinfer1::Dims dims_of(TensorRule const& rule, Shape shape, std::int32_t columns) {
     nvinfer1::Dims dims{};
     for (Axis const axis : rule.axes) {
-        dims.d[dims.nbDims++] = size_of(axis, shape, hidden_size);
+        dims.d[dims.nbDims++] = size_of(axis, shape, columns);
     }
     return dims;
 }
 
 /// The same in a graph or a plan: -1 for all but the model's own size.
-inline nvinfer1::Dims open_dims(TensorRule const& rule, std::int32_t hidden_size) {
+inline nvinfer1::Dims open_dims(TensorRule const& rule, std::int32_t columns) {
     nvinfer1::Dims dims{};
     for (Axis const axis : rule.axes) {
-        dims.d[dims.nbDims++] = axis == Axis::kHidden ? hidden_size : -1;
+        dims.d[dims.nbDims++] = axis == Axis::kColumns ? columns : -1;
     }
     return dims;
 }

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,11 +22,11 @@ enum class Element : std::uint8_t { kInt32, kFloat32, kFloat16 };
 
 constexpr std::size_t bytes_of(Element element) { return element == Element::kFloat16 ? 2 : 4; }
 
-/// The types of a plan's outputs; those of inputs are the contract's.
-struct TensorElements {
-    Element dense = Element::kFloat32;
-    Element token_weights = Element::kFloat32;
-    bool has_token_weights = false;
+/// What a plan has of a tensor.
+struct TensorType {
+    Element element = Element::kFloat32;
+    /// The size of the last axis, where a batch's shape does not tell it.
+    std::int32_t columns = 0;
 };
 
 /// A batch's size.
@@ -48,7 +49,7 @@ constexpr std::int64_t tokens_of(Shape shape) { return std::int64_t{shape.rows} 
 constexpr std::int32_t spans_of(std::int32_t length) { return std::max(1, length / 8); }
 
 /// What an axis of a tensor counts.
-enum class Axis { kRows, kSpans, kLength, kHidden };
+enum class Axis { kRows, kSpans, kLength, kColumns };
 
 enum TensorName : std::size_t {
     kInputIds,
@@ -63,39 +64,36 @@ enum TensorName : std::size_t {
 constexpr std::size_t kInputs = 4;
 constexpr std::size_t kTensors = 6;
 
-/// What a tensor is called, and what it is.
+/// What a tensor is called, and what its axes are.
 struct TensorRule {
     char const* name;
-    /// Of an input.
-    Element element;
     std::span<Axis const> axes;
 };
 
 constexpr Axis kTokenAxes[] = {Axis::kRows, Axis::kLength};
 constexpr Axis kWeightAxes[] = {Axis::kRows, Axis::kSpans, Axis::kLength};
-constexpr Axis kDenseAxes[] = {Axis::kRows, Axis::kSpans, Axis::kHidden};
+constexpr Axis kDenseAxes[] = {Axis::kRows, Axis::kSpans, Axis::kColumns};
 
 /// Inputs first, in the order of TensorName.
 constexpr std::array<TensorRule, kTensors> kTensorRules = {{
-    {"input_ids", Element::kInt32, kTokenAxes},
-    {"positions", Element::kInt32, kTokenAxes},
-    {"segments", Element::kInt32, kTokenAxes},
-    {"span_weights", Element::kFloat32, kWeightAxes},
-    {"dense", Element::kFloat32, kDenseAxes},
-    {"token_weights", Element::kFloat32, kTokenAxes},
+    {"input_ids", kTokenAxes},
+    {"positions", kTokenAxes},
+    {"segments", kTokenAxes},
+    {"span_weights", kWeightAxes},
+    {"dense", kDenseAxes},
+    {"token_weights", kTokenAxes},
 }};
 
 constexpr std::span<TensorRule const> kInputRules = std::span(kTensorRules).first(kInputs);
 
-/// Those that a plan has.
-constexpr std::span<TensorRule const> tensor_rules(bool has_token_weights) {
-    return std::span(kTensorRules).first(has_token_weights ? kTensors : kTensors - 1);
-}
+/// By TensorName; none for an output that the plan has not.
+using TensorTypes = std::array<std::optional<TensorType>, kTensors>;
 
-/// The type of a tensor that the plan has, by TensorName.
-Element element_of(std::size_t tensor, TensorElements const& elements);
+/// What the contract says of the inputs, and no outputs.
+constexpr TensorTypes kInputTypes = {TensorType{Element::kInt32}, TensorType{Element::kInt32},
+                                     TensorType{Element::kInt32}, TensorType{Element::kFloat32}};
 
-constexpr std::int32_t size_of(Axis axis, Shape shape, std::int32_t hidden_size) {
+constexpr std::int32_t size_of(Axis axis, Shape shape, std::int32_t columns) {
     switch (axis) {
         case Axis::kRows:
             return shape.rows;
@@ -103,14 +101,14 @@ constexpr std::int32_t size_of(Axis axis, Shape shape, std::int32_t hidden_size)
             return spans_of(shape.length);
         case Axis::kLength:
             return shape.length;
-        case Axis::kHidden:
+        case Axis::kColumns:
             break;
     }
-    return hidden_size;
+    return columns;
 }
 
 /// "[rows, spans, 384]".
-std::string shape_text(TensorRule const& rule, std::int32_t hidden_size);
+std::string shape_text(TensorRule const& rule, std::int32_t columns);
 
 /// A tensor's place in its block, in bytes.
 struct Region {
@@ -121,7 +119,7 @@ struct Region {
 };
 
 struct Layout {
-    /// By TensorName; of no bytes where the model has no lexical weights.
+    /// By TensorName; of no bytes where the plan has no such output.
     std::array<Region, kTensors> tensors;
     std::size_t inputs_bytes = 0;
     std::size_t outputs_bytes = 0;
@@ -130,6 +128,6 @@ struct Layout {
 /// TensorRT asks for addresses that are multiples of this.
 constexpr std::size_t kTensorAlignment = 256;
 
-Layout lay_out(Shape shape, TensorElements const& elements, std::int32_t hidden_size);
+Layout lay_out(Shape shape, TensorTypes const& types);
 
 }  // namespace duovec

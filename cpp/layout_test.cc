@@ -11,16 +11,22 @@ using duovec::kTokenWeights;
 using duovec::lay_out;
 using duovec::Layout;
 using duovec::Region;
-using duovec::TensorElements;
+using duovec::TensorType;
+using duovec::TensorTypes;
 
 namespace {
 
-constexpr TensorElements kMixed{Element::kFloat32, Element::kFloat16, true};
+TensorTypes types_of(std::int32_t columns) {
+    TensorTypes types = duovec::kInputTypes;
+    types[kDense] = TensorType{Element::kFloat32, columns};
+    types[kTokenWeights] = TensorType{Element::kFloat16};
+    return types;
+}
 
 }  // namespace
 
 TEST(tensors_lie_aligned_one_behind_the_other) {
-    Layout const layout = lay_out({3, 17}, kMixed, 24);
+    Layout const layout = lay_out({3, 17}, types_of(24));
     constexpr std::size_t kTokens = 3 * 17;
     // Two spans a row.
     CHECK((layout.tensors == std::array<Region, kTensors>{{{0, kTokens * 4},
@@ -36,7 +42,7 @@ TEST(tensors_lie_aligned_one_behind_the_other) {
 TEST(every_tensor_begins_at_a_multiple_of_the_alignment_and_overlaps_none) {
     for (int rows = 1; rows <= 64; rows += 7) {
         for (int length = 1; length <= 520; length += 13) {
-            Layout const layout = lay_out({rows, length}, kMixed, 384);
+            Layout const layout = lay_out({rows, length}, types_of(384));
             for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
                 Region const& place = layout.tensors[tensor];
                 CHECK(place.offset % kTensorAlignment == 0);
@@ -54,16 +60,15 @@ TEST(a_row_has_a_span_for_every_eight_of_its_tokens) {
 }
 
 TEST(a_model_without_lexical_weights_has_no_place_for_them) {
-    TensorElements elements = kMixed;
-    elements.has_token_weights = false;
-    Layout const layout = lay_out({2, 8}, elements, 64);
+    TensorTypes types = types_of(64);
+    types[kTokenWeights].reset();
+    Layout const layout = lay_out({2, 8}, types);
     CHECK(layout.tensors[kTokenWeights].bytes == 0);
     CHECK(layout.outputs_bytes == layout.tensors[kDense].bytes);
-    CHECK(duovec::tensor_rules(false).size() == kTensors - 1);
 }
 
 TEST(the_largest_shapes_do_not_overflow) {
-    Layout const layout = lay_out({4096, 8192}, kMixed, 4096);
+    Layout const layout = lay_out({4096, 8192}, types_of(4096));
     CHECK(layout.tensors[kDense].bytes == std::size_t{4096} * 1024 * 4096 * 4);
 }
 

@@ -64,22 +64,27 @@ std::string to_text(std::vector<ITensor const*> const& tensors) {
 }
 
 void check_tensor(std::string const& what, ITensor const& tensor, TensorRule const& rule,
-                  Element element, std::int32_t hidden_size) {
-    DataType const type = type_of(element);
+                  TensorType const& wanted) {
+    DataType const type = type_of(wanted.element);
     if (tensor.getType() != type) {
         refuse(what + " is " + name_of_type(tensor.getType()) + ", it must be " +
                name_of_type(type));
     }
-    if (!same(tensor.getDimensions(), open_dims(rule, hidden_size))) {
+    if (!same(tensor.getDimensions(), open_dims(rule, wanted.columns))) {
         refuse(what + " has the shape " + to_text(tensor.getDimensions()) + ", it must be " +
-               shape_text(rule, hidden_size) + ": export the graph with these axes");
+               shape_text(rule, wanted.columns) + ": export the graph with these axes");
     }
 }
 
-/// Those from `first` to before `last` must be there, and no others.
+/// Those of `types` from `first` to before `last` must be there, and no others.
 void check_tensors(std::string const& kind, std::vector<ITensor const*> const& found,
-                   std::size_t first, std::size_t last, BuildRequest const& request) {
+                   std::size_t first, std::size_t last, TensorTypes const& types) {
+    std::size_t wanted = 0;
     for (std::size_t tensor = first; tensor < last; ++tensor) {
+        if (!types[tensor]) {
+            continue;
+        }
+        ++wanted;
         TensorRule const& rule = kTensorRules[tensor];
         std::string const name = rule.name;
         auto const is_it = [&](ITensor const* one) { return name == one->getName(); };
@@ -87,12 +92,11 @@ void check_tensors(std::string const& kind, std::vector<ITensor const*> const& f
         if (seen == found.end()) {
             refuse("the graph has no " + kind + " '" + name + "', it has " + to_text(found));
         }
-        check_tensor(kind + " '" + name + "'", **seen, rule, element_of(tensor, request.elements),
-                     request.hidden_size);
+        check_tensor(kind + " '" + name + "'", **seen, rule, *types[tensor]);
     }
-    if (found.size() != last - first) {
+    if (found.size() != wanted) {
         refuse("the graph has " + std::to_string(found.size()) + " " + kind + "s (" +
-               to_text(found) + "), it must have " + std::to_string(last - first));
+               to_text(found) + "), it must have " + std::to_string(wanted));
     }
 }
 
@@ -219,11 +223,10 @@ NetworkFacts check_network(nvinfer1::INetworkDefinition const& network,
     for (std::int32_t index = 0; index < network.getNbOutputs(); ++index) {
         outputs.push_back(network.getOutput(index));
     }
-    check_tensors("input", inputs, 0, kInputs, request);
-    std::size_t const end = tensor_rules(request.elements.has_token_weights).size();
-    check_tensors("output", outputs, kInputs, end, request);
+    check_tensors("input", inputs, 0, kInputs, request.tensors);
+    check_tensors("output", outputs, kInputs, kTensors, request.tensors);
 
-    std::int32_t const hidden_size = request.hidden_size;
+    std::int32_t const hidden_size = request.tensors[kDense].value_or(TensorType()).columns;
     NetworkFacts facts;
     std::set<DataType> products;
     Producers const producers = producers_of(network);

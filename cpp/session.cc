@@ -107,7 +107,7 @@ void StreamSession::add_buckets(SessionRequest const& request) {
         BucketState bucket;
         bucket.shape = shape;
         bucket.profile = *profile;
-        bucket.layout = lay_out(shape, engine_.elements(), engine_.hidden_size());
+        bucket.layout = lay_out(shape, engine_.tensors());
         bucket.wants_graph = tokens_of(shape) <= request.captured_tokens_max;
         buckets_.emplace(shape, std::move(bucket));
     }
@@ -232,14 +232,11 @@ RunTimes StreamSession::run(Urgency urgency, Waits waiting) {
     }
 }
 
-RunOutputs StreamSession::outputs() const noexcept {
+std::span<std::byte const> StreamSession::output(TensorName name) const noexcept {
     if (staged_ == nullptr) {
         return {};
     }
-    void* const block = pinned_outputs_.get();
-    auto const& tensors = staged_->layout.tensors;
-    return {part<std::byte const>(block, tensors[kDense]),
-            part<std::byte const>(block, tensors[kTokenWeights])};
+    return part<std::byte const>(pinned_outputs_.get(), staged_->layout.tensors[name]);
 }
 
 SessionReport StreamSession::report() const {
@@ -332,17 +329,18 @@ void StreamSession::compute() {
 }
 
 void StreamSession::bind(nvinfer1::IExecutionContext& context, BucketState const& bucket) {
-    std::int32_t const hidden_size = engine_.hidden_size();
     bool done = true;
-    std::size_t tensor = 0;
-    for (TensorRule const& rule : tensor_rules(engine_.elements().has_token_weights)) {
+    for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+        TensorRule const& rule = kTensorRules[tensor];
+        if (!engine_.tensors()[tensor]) {
+            continue;
+        }
         bool const is_input = tensor < kInputs;
-        done = done && (!is_input ||
-                        context.setInputShape(rule.name, dims_of(rule, bucket.shape, hidden_size)));
+        done =
+            done && (!is_input || context.setInputShape(rule.name, dims_of(rule, bucket.shape, 0)));
         void* const block = is_input ? inputs_.get() : outputs_.get();
         done =
             done && context.setTensorAddress(rule.name, at(block, bucket.layout.tensors[tensor]));
-        ++tensor;
     }
     if (!done) {
         recorder_.fail(ErrorKind::kTransient, std::string(kProduct) + " does not take the shape");

@@ -33,7 +33,7 @@ class StreamSession final : public Session {
 
     StagedInputs stage(Shape shape) override;
     RunTimes run(Urgency urgency, Waits waiting) override;
-    RunOutputs outputs() const noexcept override;
+    std::span<std::byte const> output(TensorName name) const noexcept override;
     SessionReport report() const override;
 
     /// See Engine::layer_times. The rows are empty.

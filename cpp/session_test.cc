@@ -93,7 +93,7 @@ TEST(the_host_allocates_nothing_in_a_run_after_warm_up) {
         long const before = allocations;
         session->stage(shape);
         static_cast<void>(session->run());
-        static_cast<void>(session->outputs());
+        static_cast<void>(session->output(duovec::kDense));
         CHECK(allocations == before);
     }
     CHECK(allocations > 0);
@@ -195,8 +195,8 @@ TEST(half_precision_outputs_are_read_from_the_plan) {
     half.outputs = "float16";
     half.weights = "output token_weights float16 -1 -1\n";
     auto const engine = load(half);
-    CHECK(engine->elements().dense == Element::kFloat16);
-    CHECK(engine->elements().token_weights == Element::kFloat16);
+    CHECK(engine->tensors()[duovec::kDense]->element == Element::kFloat16);
+    CHECK(engine->tensors()[duovec::kTokenWeights]->element == Element::kFloat16);
     auto const session = engine->open_session(wanted(128));
     Shape const shape{4, 32};
     CHECK(run<std::uint16_t>(*session, shape, 9) == run_alone<std::uint16_t>(*engine, shape, 9));
@@ -214,13 +214,13 @@ TEST(a_model_without_lexical_weights_gives_none) {
     plan.weights = "";
     std::string const text = plan.text();
     EngineRequest dense_only = request(text);
-    dense_only.has_token_weights = false;
+    dense_only.tensors[duovec::kTokenWeights].reset();
     LoadedEngine const engine(open_library(), dense_only);
     auto const session = engine.open_session(wanted(128));
     fill(*session, {2, 8}, 3);
     static_cast<void>(session->run());
-    CHECK(session->outputs().dense.size() == 2 * kHidden * sizeof(float));
-    CHECK(session->outputs().token_weights.empty());
+    CHECK(session->output(duovec::kDense).size() == 2 * kHidden * sizeof(float));
+    CHECK(session->output(duovec::kTokenWeights).empty());
 }
 
 TEST(any_profile_may_need_the_most_scratch_memory) {

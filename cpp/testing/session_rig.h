@@ -99,8 +99,8 @@ inline EngineRequest request(std::string const& plan) {
     request.plan = {reinterpret_cast<std::uint8_t const*>(plan.data()), plan.size()};
     request.profiles = {{"latency", {1, 1, 8}, {1, 8, 32}},
                         {"throughput", {1, 8, 16}, {1, 32, 64}}};
-    request.has_token_weights = true;
-    request.hidden_size = kHidden;
+    request.tensors[kDense] = TensorType{Element::kFloat32, kHidden};
+    request.tensors[kTokenWeights] = TensorType{};
     request.cuda_file = standins() + "/libcudart.so.13";
     return request;
 }
@@ -200,9 +200,9 @@ inline void fill(Session& session, Shape shape, std::int32_t seed) {
 /// What is read of a batch: of each text its vector, then the weights of its tokens.
 template <typename Number = float>
 std::vector<Number> read(Session const& session, Shape shape, Texts const& rows) {
-    duovec::RunOutputs const outputs = session.outputs();
-    auto const* const dense = reinterpret_cast<Number const*>(outputs.dense.data());
-    auto const* const weights = reinterpret_cast<Number const*>(outputs.token_weights.data());
+    auto const* const dense = reinterpret_cast<Number const*>(session.output(kDense).data());
+    auto const* const weights =
+        reinterpret_cast<Number const*>(session.output(kTokenWeights).data());
     auto const spans = static_cast<std::size_t>(spans_of(shape.length));
     std::vector<Number> found;
     for (std::size_t row = 0; row < rows.size(); ++row) {

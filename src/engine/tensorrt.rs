@@ -309,7 +309,7 @@ impl TensorRtEngine {
         };
         let engine = &self.devices[lease.place].engine;
         let session = engine.open_session(&request).map_err(|error| lease.fault(error))?;
-        Ok(TensorRtSession::new(session, engine.elements(), self.facts, lease))
+        Ok(TensorRtSession::new(session, engine.outputs(), self.facts, lease))
     }
 }
 

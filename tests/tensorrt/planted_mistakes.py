@@ -51,8 +51,8 @@ MISTAKES = [
     Mistake(
         "tensors are not aligned",
         "layout.cc",
-        "{aligned(end), is_there",
-        "{PLANTED ? end : aligned(end), is_there",
+        "{aligned(end), bytes}",
+        "{PLANTED ? end : aligned(end), bytes}",
     ),
     Mistake(
         "only the ids are copied",

@@ -19,7 +19,7 @@ use settings::PrecisionChoice;
 use super::choose::{Target, check_precision, misfit, rtx_capabilities, rtx_knows, too_old};
 use super::ffi::{BridgeError, BuildRequest, Library, Observer, Plan, Version};
 use super::judge::judge;
-use super::plan::{default_profiles, elements, model_file, precision_of, serves, size};
+use super::plan::{default_profiles, model_file, outputs, precision_of, serves, size};
 use super::{NO_GPU, TensorRtEngine, TensorRtOptions};
 
 /// How a plan is to be built.
@@ -358,10 +358,9 @@ impl BuildTarget {
         BuildRequest {
             model_path: package.directory().join(self.model_file).display().to_string(),
             profiles: self.profiles.iter().map(Into::into).collect(),
-            elements: elements(manifest.outputs),
+            outputs: outputs(manifest),
             length_max: size(manifest.max_input_tokens),
             vocabulary_size: size(manifest.vocab_size),
-            hidden_size: size(manifest.hidden_size),
             compute_capabilities: options.compute_capabilities.iter().map(capability).collect(),
             hardware_compatible: self.hardware_compatible,
             same_compute_capability: options.same_compute_capability,

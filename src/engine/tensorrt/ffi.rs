@@ -11,8 +11,8 @@ use cxx::{SharedPtr, UniquePtr};
 use thiserror::Error;
 
 pub use bridge::{
-    BuildReport, BuildRequest, Element, Elements, EngineRequest, Flavour, Fusion, LayerTime,
-    Output, Profile, RunTimes, SessionReport, SessionRequest, Shape, StagedInputs, Version,
+    BuildReport, BuildRequest, Element, EngineRequest, Flavour, Fusion, LayerTime, Output,
+    OutputType, Profile, RunTimes, SessionReport, SessionRequest, Shape, StagedInputs, Version,
 };
 
 #[cxx::bridge(namespace = "duovec::bridge")]
@@ -51,6 +51,7 @@ mod bridge {
         Float16,
     }
 
+    /// In the order of `TensorName` in `cpp/layout.h`.
     #[derive(Debug)]
     enum Output {
         Dense,
@@ -94,10 +95,9 @@ mod bridge {
     struct BuildRequest {
         model_path: String,
         profiles: Vec<Profile>,
-        elements: Elements,
+        outputs: Vec<OutputType>,
         length_max: i32,
         vocabulary_size: i32,
-        hidden_size: i32,
         compute_capabilities: Vec<i32>,
         hardware_compatible: bool,
         same_compute_capability: bool,
@@ -124,8 +124,7 @@ mod bridge {
     #[derive(Debug, Clone)]
     struct EngineRequest {
         profiles: Vec<Profile>,
-        has_token_weights: bool,
-        hidden_size: i32,
+        outputs: Vec<OutputType>,
         /// Version-compatible plans bring code that runs on the host.
         host_code_allowed: bool,
         device: i32,
@@ -133,12 +132,13 @@ mod bridge {
         cuda_file: String,
     }
 
-    /// The types of a plan's outputs.
+    /// An output that a plan has.
     #[derive(Debug, Clone, Copy)]
-    struct Elements {
-        dense: Element,
-        token_weights: Element,
-        has_token_weights: bool,
+    struct OutputType {
+        output: Output,
+        element: Element,
+        /// The size of its last axis, where a batch's shape does not tell it.
+        columns: i32,
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -228,7 +228,7 @@ mod bridge {
             kernels: &[u8],
         ) -> Result<SharedPtr<Engine>>;
 
-        fn elements_of(engine: &Engine) -> Elements;
+        fn outputs_of(engine: &Engine) -> Vec<OutputType>;
         fn layers_of(engine: &Engine) -> Result<String>;
         fn layer_times(engine: &Engine, rows: i32, length: i32) -> Result<Vec<LayerTime>>;
         fn kernels_of(engine: &Engine) -> Vec<u8>;
@@ -390,8 +390,9 @@ unsafe impl Send for PlanEngine {}
 unsafe impl Sync for PlanEngine {}
 
 impl PlanEngine {
-    pub fn elements(&self) -> Elements {
-        bridge::elements_of(&self.handle)
+    /// With the types that the plan has them in.
+    pub fn outputs(&self) -> Vec<OutputType> {
+        bridge::outputs_of(&self.handle)
     }
 
     /// The plan's layers, as the library's own JSON.

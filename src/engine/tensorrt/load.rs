@@ -12,7 +12,7 @@ use super::choose::{self, Target};
 use super::ffi::{BridgeError, EngineRequest, Library, PlanEngine};
 use super::kernels::KernelFile;
 use super::machine::{GpuMachine, no_plan, refused, target};
-use super::plan::size;
+use super::plan::{outputs, size};
 use super::{TensorRtOptions, fault};
 
 /// A plan on one GPU.
@@ -103,8 +103,7 @@ fn load_one(
     let compiled = kernels.as_ref().map(KernelFile::read).unwrap_or_default();
     let request = EngineRequest {
         profiles: entry.profiles.iter().map(Into::into).collect(),
-        has_token_weights: manifest.outputs.token_weights.is_some(),
-        hidden_size: size(manifest.hidden_size),
+        outputs: outputs(manifest),
         host_code_allowed: entry.version_compatible,
         device: size(device.index),
         cuda_file: cuda.file().to_owned(),

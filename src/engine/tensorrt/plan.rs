@@ -76,18 +76,21 @@ pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
     text.split(',').map(|one| one.trim().parse()).collect()
 }
 
-/// The manifest's types as the bridge's types.
-pub(super) fn elements(outputs: Outputs) -> ffi::Elements {
-    let element = |element: FloatType| match element {
-        FloatType::Float32 => ffi::Element::Float32,
-        FloatType::Float16 => ffi::Element::Float16,
-    };
-    let Outputs { dense, token_weights, .. } = outputs;
-    ffi::Elements {
-        dense: element(dense),
-        token_weights: element(token_weights.unwrap_or(dense)),
-        has_token_weights: token_weights.is_some(),
-    }
+/// The outputs that the manifest says the graph has.
+pub(super) fn outputs(manifest: &Manifest) -> Vec<ffi::OutputType> {
+    let Outputs { dense, token_weights, .. } = manifest.outputs;
+    let all = [
+        (ffi::Output::Dense, Some(dense), manifest.hidden_size),
+        (ffi::Output::TokenWeights, token_weights, 0),
+    ];
+    let known = all.into_iter().filter_map(|(output, element, columns)| {
+        let element = match element? {
+            FloatType::Float32 => ffi::Element::Float32,
+            FloatType::Float16 => ffi::Element::Float16,
+        };
+        Some(ffi::OutputType { output, element, columns: size(columns) })
+    });
+    known.collect()
 }
 
 /// A count for the bridge. The bridge refuses counts that are too large, by name.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use half::slice::HalfBitsSliceExt;
 
 use super::fault;
-use super::ffi::{BridgeError, Element, Elements, Output, PlanSession, RunTimes, StagedInputs};
+use super::ffi::{BridgeError, Element, Output, OutputType, PlanSession, RunTimes, StagedInputs};
 use super::shared::Lease;
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
 use scheduling::batch::{Batch, Bucket, GraphInputs, Priority};
@@ -14,7 +14,7 @@ use scheduling::batch::{Batch, Bucket, GraphInputs, Priority};
 /// Fields are dropped in their order: the stream before its place on the device.
 pub(super) struct TensorRtSession {
     session: PlanSession,
-    elements: Elements,
+    outputs: Vec<OutputType>,
     facts: GraphFacts,
     lease: Lease,
     rescue: Option<Box<dyn Session>>,
@@ -25,11 +25,11 @@ pub(super) struct TensorRtSession {
 impl TensorRtSession {
     pub(super) const fn new(
         session: PlanSession,
-        elements: Elements,
+        outputs: Vec<OutputType>,
         facts: GraphFacts,
         lease: Lease,
     ) -> Self {
-        Self { session, elements, facts, lease, rescue: None, counted: [0; 5] }
+        Self { session, outputs, facts, lease, rescue: None, counted: [0; 5] }
     }
 
     /// Gives the session another one for rows with NaN or infinity.
@@ -48,19 +48,20 @@ impl TensorRtSession {
 
     /// The rows, in the pinned memory that the device copied them to.
     fn output(&self, bucket: Bucket) -> Result<BatchOutput<'_>, BridgeError> {
-        let (session, elements) = (&self.session, &self.elements);
-        let dense = match elements.dense {
-            Element::Float16 => Floats::Half(session.halves(Output::Dense)?.reinterpret_cast()),
-            _ => Floats::Single(session.floats(Output::Dense)?),
-        };
-        let weights = match elements.token_weights {
-            _ if !elements.has_token_weights => None,
-            Element::Float16 => {
-                Some(Floats::Half(session.halves(Output::TokenWeights)?.reinterpret_cast()))
-            }
-            _ => Some(Floats::Single(session.floats(Output::TokenWeights)?)),
-        };
+        let dense = self.floats(Output::Dense)?.unwrap_or(Floats::Single(&[]));
+        let weights = self.floats(Output::TokenWeights)?;
         Ok(BatchOutput::new(bucket, self.facts.hidden_size, dense, weights))
+    }
+
+    /// `None` for an output that the plan has not.
+    fn floats(&self, output: Output) -> Result<Option<Floats<'_>>, BridgeError> {
+        let Some(found) = self.outputs.iter().find(|one| one.output == output) else {
+            return Ok(None);
+        };
+        Ok(Some(match found.element {
+            Element::Float16 => Floats::Half(self.session.halves(output)?.reinterpret_cast()),
+            _ => Floats::Single(self.session.floats(output)?),
+        }))
     }
 }
 
