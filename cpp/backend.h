@@ -149,6 +149,13 @@ struct StagedInputs {
     std::span<float> span_weights;
 };
 
+/// Pinned memory with what the last run gave: row-major, as kTensorRules says; empty for an output
+/// that the plan has not. Valid until the next run.
+struct RunOutput {
+    Element element = Element::kFloat32;
+    std::span<std::byte const> bytes;
+};
+
 /// Whether somebody waits for a run, or throughput counts: the device begins urgent work of any
 /// session before usual work.
 enum class Urgency { kUsual, kUrgent };
@@ -156,6 +163,9 @@ enum class Urgency { kUsual, kUrgent };
 /// How to wait for a run: awake if it is short, or always asleep, where other threads need the
 /// core.
 enum class Waits { kByTime, kAsleep };
+
+/// Which outputs a run copies from the device: vectors of tokens take kilobytes each.
+enum class Copied { kAll, kButTokenVectors };
 
 /// Nanoseconds on the device, by CUDA's events; all zero when the run was not timed.
 struct RunTimes {
@@ -198,11 +208,10 @@ class Session {
     /// some. The first run of a shape also captures its graph; later ones allocate nothing on the
     /// host. Throws Error(kTransient) when only this run failed, Error(kOutOfMemory), or
     /// Error(kPoisoned) when no run of this process will succeed again.
-    virtual RunTimes run(Urgency urgency = Urgency::kUsual, Waits waiting = Waits::kByTime) = 0;
+    virtual RunTimes run(Urgency urgency = Urgency::kUsual, Waits waiting = Waits::kByTime,
+                         Copied copied = Copied::kAll) = 0;
 
-    /// What the last run gave, in pinned memory: row-major, as kTensorRules says. Empty for an
-    /// output that the plan has not. Valid until the next run.
-    virtual std::span<std::byte const> output(TensorName name) const noexcept = 0;
+    virtual RunOutput output(TensorName name) const noexcept = 0;
     virtual SessionReport report() const = 0;
 };
 

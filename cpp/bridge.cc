@@ -78,13 +78,11 @@ duovec::BuildRequest request_of(BuildRequest const& from) {
 }
 
 template <typename Number>
-rust::Slice<Number const> numbers(duovec::Session const& session, duovec::Engine const& engine,
-                                  Output output, Element wanted) {
-    auto const& type = engine.tensors()[place_of(output)];
-    if (!type || type->element != wanted) {
+rust::Slice<Number const> numbers(duovec::Session const& session, Output output, Element wanted) {
+    auto const [element, bytes] = session.output(static_cast<TensorName>(place_of(output)));
+    if (element != wanted) {
         throw Error(ErrorKind::kInternal, "a tensor was asked for in another type than it has");
     }
-    auto const bytes = session.output(static_cast<TensorName>(place_of(output)));
     return {reinterpret_cast<Number const*>(bytes.data()), bytes.size() / sizeof(Number)};
 }
 
@@ -221,20 +219,20 @@ StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t len
             slice(staged.span_weights)};
 }
 
-RunTimes run(duovec::Session& session, bool urgent, bool asleep) {
-    duovec::RunTimes const times = session.run(urgent ? Urgency::kUrgent : Urgency::kUsual,
-                                               asleep ? Waits::kAsleep : Waits::kByTime);
+RunTimes run(duovec::Session& session, RunWishes wishes) {
+    duovec::RunTimes const times =
+        session.run(wishes.urgent ? Urgency::kUrgent : Urgency::kUsual,
+                    wishes.asleep ? Waits::kAsleep : Waits::kByTime,
+                    wishes.token_vectors ? Copied::kAll : Copied::kButTokenVectors);
     return {times.copy_in, times.compute, times.copy_out};
 }
 
-rust::Slice<float const> floats(duovec::Session const& session, duovec::Engine const& engine,
-                                Output output) {
-    return numbers<float>(session, engine, output, Element::kFloat32);
+rust::Slice<float const> floats(duovec::Session const& session, Output output) {
+    return numbers<float>(session, output, Element::kFloat32);
 }
 
-rust::Slice<std::uint16_t const> halves(duovec::Session const& session,
-                                        duovec::Engine const& engine, Output output) {
-    return numbers<std::uint16_t>(session, engine, output, Element::kFloat16);
+rust::Slice<std::uint16_t const> halves(duovec::Session const& session, Output output) {
+    return numbers<std::uint16_t>(session, output, Element::kFloat16);
 }
 
 SessionReport how_it_runs(duovec::Session const& session) {

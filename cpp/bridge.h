@@ -47,6 +47,7 @@ struct SessionReport;
 struct StagedInputs;
 struct OutputType;
 struct RunTimes;
+struct RunWishes;
 struct LayerTime;
 struct Version;
 struct Observer;
@@ -71,13 +72,11 @@ std::unique_ptr<duovec::Session> open_session(duovec::Engine const& engine,
                                               SessionRequest const& request);
 
 StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t length);
-RunTimes run(duovec::Session& session, bool urgent, bool asleep);
+RunTimes run(duovec::Session& session, RunWishes wishes);
 // What the last run gave, as numbers of the plan's own type; to ask for another one is an
 // Error(kInternal).
-rust::Slice<float const> floats(duovec::Session const& session, duovec::Engine const& engine,
-                                Output output);
-rust::Slice<std::uint16_t const> halves(duovec::Session const& session,
-                                        duovec::Engine const& engine, Output output);
+rust::Slice<float const> floats(duovec::Session const& session, Output output);
+rust::Slice<std::uint16_t const> halves(duovec::Session const& session, Output output);
 SessionReport how_it_runs(duovec::Session const& session);
 
 }  // namespace duovec::bridge

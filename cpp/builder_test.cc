@@ -187,3 +187,10 @@ TEST(a_build_that_fails_or_is_stopped_says_why) {
         CHECK(failed_with(error, ErrorKind::kDevice, "gives no builder"));
     }
 }
+
+TEST(layers_are_timed_on_empty_rows) {
+    PlanText plan;
+    plan.head += "layer words\nlayer dense\n";
+    auto const times = load(plan)->layer_times({4, 32});
+    CHECK(times.size() == 2 && times[0].name == "words" && times[1].microseconds > 0);
+}

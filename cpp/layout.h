@@ -59,10 +59,12 @@ enum TensorName : std::size_t {
     kDense,
     /// Of models with lexical weights only.
     kTokenWeights,
+    /// Of models that have them. The last one, so that a copy can leave it out.
+    kTokenVectors,
 };
 
 constexpr std::size_t kInputs = 4;
-constexpr std::size_t kTensors = 6;
+constexpr std::size_t kTensors = 7;
 
 /// What a tensor is called, and what its axes are.
 struct TensorRule {
@@ -73,6 +75,7 @@ struct TensorRule {
 constexpr Axis kTokenAxes[] = {Axis::kRows, Axis::kLength};
 constexpr Axis kWeightAxes[] = {Axis::kRows, Axis::kSpans, Axis::kLength};
 constexpr Axis kDenseAxes[] = {Axis::kRows, Axis::kSpans, Axis::kColumns};
+constexpr Axis kVectorAxes[] = {Axis::kRows, Axis::kLength, Axis::kColumns};
 
 /// Inputs first, in the order of TensorName.
 constexpr std::array<TensorRule, kTensors> kTensorRules = {{
@@ -82,6 +85,7 @@ constexpr std::array<TensorRule, kTensors> kTensorRules = {{
     {"span_weights", kWeightAxes},
     {"dense", kDenseAxes},
     {"token_weights", kTokenAxes},
+    {"token_vectors", kVectorAxes},
 }};
 
 constexpr std::span<TensorRule const> kInputRules = std::span(kTensorRules).first(kInputs);

@@ -7,6 +7,7 @@ using duovec::kDense;
 using duovec::kInputs;
 using duovec::kTensorAlignment;
 using duovec::kTensors;
+using duovec::kTokenVectors;
 using duovec::kTokenWeights;
 using duovec::lay_out;
 using duovec::Layout;
@@ -20,6 +21,7 @@ TensorTypes types_of(std::int32_t columns) {
     TensorTypes types = duovec::kInputTypes;
     types[kDense] = TensorType{Element::kFloat32, columns};
     types[kTokenWeights] = TensorType{Element::kFloat16};
+    types[kTokenVectors] = TensorType{Element::kFloat16, 5};
     return types;
 }
 
@@ -34,9 +36,10 @@ TEST(tensors_lie_aligned_one_behind_the_other) {
                                                            {512, kTokens * 4},
                                                            {768, kTokens * 4 * 2},
                                                            {0, 3 * 2 * 24 * 4},
-                                                           {768, kTokens * 2}}}));
+                                                           {768, kTokens * 2},
+                                                           {1024, kTokens * 5 * 2}}}));
     CHECK(layout.inputs_bytes == 768 + kTokens * 4 * 2);
-    CHECK(layout.outputs_bytes == 768 + kTokens * 2);
+    CHECK(layout.outputs_bytes == 1024 + kTokens * 5 * 2);
 }
 
 TEST(every_tensor_begins_at_a_multiple_of_the_alignment_and_overlaps_none) {
@@ -59,11 +62,12 @@ TEST(a_row_has_a_span_for_every_eight_of_its_tokens) {
     CHECK(duovec::spans_of(16) == 2 && duovec::spans_of(8192) == 1024);
 }
 
-TEST(a_model_without_lexical_weights_has_no_place_for_them) {
+TEST(outputs_that_a_plan_has_not_have_no_place) {
     TensorTypes types = types_of(64);
     types[kTokenWeights].reset();
+    types[kTokenVectors].reset();
     Layout const layout = lay_out({2, 8}, types);
-    CHECK(layout.tensors[kTokenWeights].bytes == 0);
+    CHECK(layout.tensors[kTokenWeights].bytes + layout.tensors[kTokenVectors].bytes == 0);
     CHECK(layout.outputs_bytes == layout.tensors[kDense].bytes);
 }
 

@@ -8,6 +8,8 @@
 
 #include "testing/session_rig.h"
 
+using duovec::EngineRequest;
+using duovec::ErrorKind;
 using duovec::DUOVEC_FLAVOUR::kNewestMinor;
 using duovec::DUOVEC_FLAVOUR::kOldestMinor;
 using duovec::DUOVEC_FLAVOUR::kRuntimeFile;
@@ -52,3 +54,23 @@ TEST(missing_and_foreign_libraries_are_named) {
 }
 
 TEST(nothing_is_left_behind) { CHECK(live() == 0); }
+
+TEST(without_driver_or_device_it_says_so) {
+    for (char const* const spec : {"no_device", "no_driver"}) {
+        ScopedFaults const faults(spec);
+        CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "cannot count the GPUs"));
+    }
+    {
+        ScopedFaults const faults("runtime_0x228");
+        CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "gives no runtime"));
+    }
+    std::string const text = PlanText{}.text();
+    EngineRequest third = request(text);
+    third.device = 2;
+    auto const library = open_library();
+    auto const error = failure([&] { LoadedEngine(library, third); });
+    CHECK(failed_with(error, ErrorKind::kDevice, "there is no GPU 2: the driver shows 2"));
+    third.cuda_file = "/nonexistent/libcudart.so.13";
+    auto const missing = failure([&] { LoadedEngine(library, third); });
+    CHECK(failed_with(missing, ErrorKind::kLibrary, "cannot open /nonexistent/libcudart.so.13"));
+}

@@ -207,7 +207,7 @@ StagedInputs StreamSession::stage(Shape shape) {
             part<float>(block, tensors[kSpanWeights])};
 }
 
-RunTimes StreamSession::run(Urgency urgency, Waits waiting) {
+RunTimes StreamSession::run(Urgency urgency, Waits waiting, Copied copied) {
     if (staged_ == nullptr) {
         throw Error(ErrorKind::kRequest, "no shape was staged");
     }
@@ -221,7 +221,7 @@ RunTimes StreamSession::run(Urgency urgency, Waits waiting) {
         }
         // A graph runs with the priority of the stream that it is launched on.
         stream_ = urgency == Urgency::kUrgent ? urgent_.get() : usual_.get();
-        return execute(waiting);
+        return execute(waiting, copied);
     } catch (Error const& error) {
         if (error.kind() == ErrorKind::kPoisoned) {
             engine_.lose();
@@ -232,11 +232,13 @@ RunTimes StreamSession::run(Urgency urgency, Waits waiting) {
     }
 }
 
-std::span<std::byte const> StreamSession::output(TensorName name) const noexcept {
-    if (staged_ == nullptr) {
+RunOutput StreamSession::output(TensorName name) const noexcept {
+    auto const& type = engine_.tensors()[name];
+    if (staged_ == nullptr || !type) {
         return {};
     }
-    return part<std::byte const>(pinned_outputs_.get(), staged_->layout.tensors[name]);
+    void* const block = pinned_outputs_.get();
+    return {type->element, part<std::byte const>(block, staged_->layout.tensors[name])};
 }
 
 SessionReport StreamSession::report() const {
@@ -253,12 +255,12 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     std::ranges::fill(staged.positions, 0);
     std::ranges::fill(staged.segments, -1);
     std::ranges::fill(staged.span_weights, 0.0F);
-    run(Urgency::kUsual, Waits::kByTime);
+    run(Urgency::kUsual, Waits::kByTime, Copied::kAll);
     LayerClock clock;
     nvinfer1::IExecutionContext& context = *contexts_[staged_->profile].context;
     context.setProfiler(&clock);
     for (int turn = 0; turn < kProfiledRuns; ++turn) {
-        run(Urgency::kUsual, Waits::kByTime);
+        run(Urgency::kUsual, Waits::kByTime, Copied::kAll);
     }
     context.setProfiler(nullptr);
     std::vector<LayerTime> times = clock.mean(kProfiledRuns);
@@ -268,7 +270,7 @@ std::vector<LayerTime> StreamSession::layer_times(Shape shape) {
     return times;
 }
 
-RunTimes StreamSession::execute(Waits waiting) {
+RunTimes StreamSession::execute(Waits waiting, Copied copied) {
     CudaFunctions const& call = cuda_.call();
     BucketState& bucket = *staged_;
     bool const sleeps = bucket.took >= long_run_ || waiting == Waits::kAsleep;
@@ -284,7 +286,7 @@ RunTimes StreamSession::execute(Waits waiting) {
     record(copied_in_);
     compute();
     record(computed_);
-    copy_out();
+    copy_out(copied);
     record(copied_out_);
     if (sleeps) {
         cuda_.check(call.cudaEventSynchronize(copied_out_.get()), "wait for the device");
@@ -307,10 +309,12 @@ void StreamSession::copy_in() {
         "copy the inputs");
 }
 
-void StreamSession::copy_out() {
-    cuda_.check(cuda_.call().cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(),
-                                             staged_->layout.outputs_bytes, cudaMemcpyDeviceToHost,
-                                             stream_),
+void StreamSession::copy_out(Copied copied) {
+    std::size_t const bytes = copied == Copied::kAll
+                                  ? staged_->layout.outputs_bytes
+                                  : staged_->layout.tensors[kTokenVectors].offset;
+    cuda_.check(cuda_.call().cudaMemcpyAsync(pinned_outputs_.get(), outputs_.get(), bytes,
+                                             cudaMemcpyDeviceToHost, stream_),
                 "copy the outputs");
 }
 

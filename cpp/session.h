@@ -32,8 +32,8 @@ class StreamSession final : public Session {
     ~StreamSession() override;
 
     StagedInputs stage(Shape shape) override;
-    RunTimes run(Urgency urgency, Waits waiting) override;
-    std::span<std::byte const> output(TensorName name) const noexcept override;
+    RunTimes run(Urgency urgency, Waits waiting, Copied copied) override;
+    RunOutput output(TensorName name) const noexcept override;
     SessionReport report() const override;
 
     /// See Engine::layer_times. The rows are empty.
@@ -81,8 +81,8 @@ class StreamSession final : public Session {
     void bind(nvinfer1::IExecutionContext& context, BucketState const& bucket);
     void enqueue(nvinfer1::IExecutionContext& context);
     void copy_in();
-    void copy_out();
-    RunTimes execute(Waits waiting);
+    void copy_out(Copied copied);
+    RunTimes execute(Waits waiting, Copied copied);
     void compute();
     void try_capture(BucketState& bucket);
     Captured capture(BucketState const& bucket);

@@ -7,6 +7,7 @@
 #include "testing/session_rig.h"
 
 using namespace duovec::testing;
+using duovec::Copied;
 using duovec::Element;
 using duovec::EngineRequest;
 using duovec::ErrorKind;
@@ -202,13 +203,6 @@ TEST(half_precision_outputs_are_read_from_the_plan) {
     CHECK(run<std::uint16_t>(*session, shape, 9) == run_alone<std::uint16_t>(*engine, shape, 9));
 }
 
-TEST(layers_are_timed_on_empty_rows) {
-    PlanText plan;
-    plan.head += "layer words\nlayer dense\n";
-    auto const times = load(plan)->layer_times({4, 32});
-    CHECK(times.size() == 2 && times[0].name == "words" && times[1].microseconds > 0);
-}
-
 TEST(a_model_without_lexical_weights_gives_none) {
     PlanText plan;
     plan.weights = "";
@@ -219,8 +213,29 @@ TEST(a_model_without_lexical_weights_gives_none) {
     auto const session = engine.open_session(wanted(128));
     fill(*session, {2, 8}, 3);
     static_cast<void>(session->run());
-    CHECK(session->output(duovec::kDense).size() == 2 * kHidden * sizeof(float));
-    CHECK(session->output(duovec::kTokenWeights).empty());
+    CHECK(session->output(duovec::kDense).bytes.size() == 2 * kHidden * sizeof(float));
+    CHECK(session->output(duovec::kTokenWeights).bytes.empty());
+}
+
+TEST(vectors_of_tokens_are_copied_for_runs_that_want_them) {
+    PlanText plan;
+    plan.weights += "output token_vectors float32 -1 -1 4\n";
+    std::string const text = plan.text();
+    EngineRequest with_vectors = request(text);
+    with_vectors.tensors[duovec::kTokenVectors] = duovec::TensorType{Element::kFloat32, 4};
+    LoadedEngine const engine(open_library(), with_vectors);
+    auto const session = engine.open_session(wanted(kAllGraphs));
+    auto const vectors = [&](std::int32_t seed, Copied copied) {
+        fill(*session, {4, 32}, seed);
+        static_cast<void>(session->run(Urgency::kUsual, Waits::kByTime, copied));
+        auto const bytes = session->output(duovec::kTokenVectors).bytes;
+        return std::vector<std::byte>(bytes.begin(), bytes.end());
+    };
+    auto const first = vectors(3, Copied::kAll);
+    CHECK(first.size() == 4 * 32 * 4 * sizeof(float));
+    CHECK(vectors(4, Copied::kButTokenVectors) == first);
+    CHECK(read(*session, {4, 32}, texts_of({4, 32}, 4)) == run_alone(*load(), {4, 32}, 4));
+    CHECK(vectors(4, Copied::kAll) != first);
 }
 
 TEST(any_profile_may_need_the_most_scratch_memory) {
@@ -369,26 +384,6 @@ TEST(a_plan_that_is_not_the_best_for_its_gpu_is_told) {
     CHECK(contains(warned, "with reduced performance"));
 }
 #endif
-
-TEST(without_driver_or_device_it_says_so) {
-    for (char const* const spec : {"no_device", "no_driver"}) {
-        ScopedFaults const faults(spec);
-        CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "cannot count the GPUs"));
-    }
-    {
-        ScopedFaults const faults("runtime_0x228");
-        CHECK(failed_with(failure([] { load(); }), ErrorKind::kDevice, "gives no runtime"));
-    }
-    std::string const text = PlanText{}.text();
-    EngineRequest third = request(text);
-    third.device = 2;
-    auto const library = open_library();
-    auto const error = failure([&] { LoadedEngine(library, third); });
-    CHECK(failed_with(error, ErrorKind::kDevice, "there is no GPU 2: the driver shows 2"));
-    third.cuda_file = "/nonexistent/libcudart.so.13";
-    auto const missing = failure([&] { LoadedEngine(library, third); });
-    CHECK(failed_with(missing, ErrorKind::kLibrary, "cannot open /nonexistent/libcudart.so.13"));
-}
 
 TEST(memory_that_is_not_there_is_named) {
     auto const engine = load();

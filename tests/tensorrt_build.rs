@@ -166,8 +166,12 @@ fn a_real_package_builds() {
 
 #[test]
 fn every_form_of_a_good_graph_builds() {
-    for (name, precision) in [("external_data", "f16"), ("good_bf16", "bf16"), ("good_f32", "f32")]
-    {
+    for (name, precision) in [
+        ("external_data", "f16"),
+        ("good_bf16", "bf16"),
+        ("good_f32", "f32"),
+        ("with_tokens", "f16"),
+    ] {
         let built = Package::named(name).build(&options()).expect(name);
         assert_eq!(built.entry.precision, precision, "{name}");
         assert_eq!(built.entry.model_file, "model.onnx", "{name}");

@@ -200,9 +200,9 @@ inline void fill(Session& session, Shape shape, std::int32_t seed) {
 /// What is read of a batch: of each text its vector, then the weights of its tokens.
 template <typename Number = float>
 std::vector<Number> read(Session const& session, Shape shape, Texts const& rows) {
-    auto const* const dense = reinterpret_cast<Number const*>(session.output(kDense).data());
+    auto const* const dense = reinterpret_cast<Number const*>(session.output(kDense).bytes.data());
     auto const* const weights =
-        reinterpret_cast<Number const*>(session.output(kTokenWeights).data());
+        reinterpret_cast<Number const*>(session.output(kTokenWeights).bytes.data());
     auto const spans = static_cast<std::size_t>(spans_of(shape.length));
     std::vector<Number> found;
     for (std::size_t row = 0; row < rows.size(); ++row) {

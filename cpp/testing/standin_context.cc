@@ -224,10 +224,13 @@ void StandinContext::add_scratch(Operation& operation) const {
         {scratch_, static_cast<std::size_t>(needed), true, MemoryKind::kDevice, "scratch"});
 }
 
-// A plan of other types has none: a GPU's kernel knows float32 alone.
+// A plan of other types has none, nor one with vectors of tokens: a GPU's kernel knows float32 and
+// the other outputs alone.
 std::optional<KernelRun> StandinContext::kernels(Shape shape) const {
-    auto const is_half = [](PlanTensor const& one) { return one.element == Element::kFloat16; };
-    if (std::ranges::any_of(plan_->tensors, is_half)) {
+    auto const is_other = [](PlanTensor const& one) {
+        return one.element == Element::kFloat16 || one.is_of_tokens();
+    };
+    if (std::ranges::any_of(plan_->tensors, is_other)) {
         return std::nullopt;
     }
     std::vector<void*> memory;

@@ -160,18 +160,33 @@ void plant_mistakes(StandinPlan const& plan, KernelArguments& run, std::vector<s
     }
 }
 
+/// Of each token, by its id and its place in its text.
+std::vector<float> vectors_of_tokens(KernelArguments const& run, std::int64_t columns) {
+    auto const width = static_cast<std::int32_t>(columns);
+    std::int64_t const tokens = std::int64_t{run.rows} * run.length;
+    std::vector<float> vectors(static_cast<std::size_t>(tokens * columns));
+    for (std::int64_t at = 0; at < tokens; ++at) {
+        std::int32_t const token[] = {run.ids[at], run.positions[at]};
+        write_dense(token, 2, vectors.data() + at * columns, width);
+    }
+    return vectors;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> PlanTensor::sizes_of(Shape shape) const {
     std::vector<std::int64_t> sizes = {shape.rows, spans_of(shape.length), shape.length};
-    if (dims.size() < sizes.size()) {
-        sizes.erase(sizes.begin() + 1);
+    if (dims.size() < sizes.size() || is_of_tokens()) {
+        sizes[1] = shape.length;
+        sizes.resize(dims.size());
     }
     if (dims.back() != -1) {
         sizes.back() = dims.back();
     }
     return sizes;
 }
+
+bool PlanTensor::is_of_tokens() const { return name == kTensorRules[kTokenVectors].name; }
 
 std::size_t PlanTensor::bytes_of(Shape shape) const {
     std::size_t bytes = duovec::bytes_of(element);
@@ -251,7 +266,10 @@ void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& me
     }
     for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
         PlanTensor const& tensor = plan.tensors[index];
-        std::vector<float> const& values = tensor.dims.size() == 3 ? dense : weights;
+        std::vector<float> const& values = tensor.dims.size() == 2 ? weights
+                                           : tensor.is_of_tokens()
+                                               ? vectors_of_tokens(run, tensor.dims.back())
+                                               : dense;
         for (std::size_t at = 0; !tensor.input && at < values.size(); ++at) {
             write(tensor, memory[index], static_cast<std::int64_t>(at), values[at]);
         }

@@ -28,6 +28,8 @@ struct PlanTensor {
 
     std::vector<std::int64_t> sizes_of(Shape shape) const;
     std::size_t bytes_of(Shape shape) const;
+    /// [rows, length, columns] instead.
+    bool is_of_tokens() const;
 };
 
 struct ShapeRange {

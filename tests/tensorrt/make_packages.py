@@ -168,6 +168,7 @@ def main(out: Path) -> None:
         spoilt(good, name, graph)
     random_package(out / "good_bf16", "bf16")
     random_package(out / "good_f32", "fp32")
+    random_package(out / "with_tokens", "fp16", "--token-vectors")
     add_other_graphs(out / "good_f32", out / "half_and_f32")
     # Weights in a file of their own, which may be missing.
     external = out / "external_data"

@@ -67,6 +67,12 @@ MISTAKES = [
         "PLANTED ? staged_->layout.tensors[kDense].bytes : staged_->layout.outputs_bytes",
     ),
     Mistake(
+        "vectors of tokens are copied for nobody",
+        "session.cc",
+        "copied == Copied::kAll\n",
+        "PLANTED || copied == Copied::kAll\n",
+    ),
+    Mistake(
         "the rows are read before the device is done",
         "session.cc",
         "    if (sleeps) {\n",

@@ -1,9 +1,11 @@
-//! What a start decides: how many workers a GPU gets, what runs rows that are not finite again, and
-//! whether long texts get their golden numbers.
+//! What a start decides: how many workers a GPU gets, what runs rows that are not finite again,
+//! whether long texts get their golden numbers, and which outputs a plan must have.
 
 use std::fs;
 
-use duovec::engine::fake::expected_dense;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use duovec::engine::fake::{expected_dense, expected_token_vectors};
 use model::package::ModelPackage;
 use model::package::canary::long_text;
 use model::package::manifest::plan::PlanFlavour;
@@ -11,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Server, tiny};
 use crate::{
-    AFTER_WARM_UP, HIDDEN, MAX_TOKENS, Package, REQUESTS_MAX, WORKERS, expected_sparse, ids_of,
+    AFTER_WARM_UP, HIDDEN, MAX_TOKENS, Package, REQUESTS_MAX, WORKERS, ask, compare,
+    expected_sparse, flavours, ids_of, standins,
 };
 
 #[tokio::test]
@@ -88,4 +91,35 @@ fn golden_numbers_of_the_longest_text_show_a_plan_that_is_wrong_in_long_rows_alo
     drop(package.serve("", &[]));
     let said = package.refusal(wrong);
     assert!(said.contains("golden numbers of a text of 64 tokens"), "{said}");
+}
+
+#[tokio::test]
+async fn vectors_of_tokens_come_with_the_texts_that_ask_for_them() {
+    for flavour in flavours() {
+        let output = "output token_vectors float32 -1 -1 4\n";
+        let package = Package::of(flavour, standins(), output, "float32");
+        package.package.manifest(|manifest| {
+            let ids: Vec<u32> = serde_json::from_value(manifest["canary"]["token_ids"].clone())
+                .expect("a list of ids");
+            let golden = expected_token_vectors(&ids, 4);
+            manifest["token_vector_size"] = 4.into();
+            manifest["outputs"]["token_vectors"] = "float32".into();
+            manifest["canary"]["token_vectors"] = json!([[1, golden[4..8]], [2, golden[8..12]]]);
+        });
+        let server = package.serve("", &[]);
+        let inputs = [ids_of(7), ids_of(20)];
+        let body = json!({"input": inputs, "token_vectors": true});
+        let (status, answer) = server.ask("/v1/embeddings%3Aboth", Some(&body)).await;
+        assert_eq!(status, 200, "{answer}");
+        for (ids, item) in inputs.iter().zip(answer["data"].as_array().expect("a list")) {
+            compare(ids, item);
+            let found = &item["token_vectors"];
+            assert_eq!(found["shape"], json!([ids.len() - 1, 4]));
+            let bytes = STANDARD.decode(found["data"].as_str().expect("base64"));
+            let expected = expected_token_vectors(ids, 4);
+            let expected = expected[4..].iter().flat_map(|number| number.to_le_bytes());
+            assert_eq!(bytes.expect("base64"), expected.collect::<Vec<u8>>());
+        }
+        assert_eq!(ask(&server, 5, 40).await, 200);
+    }
 }

@@ -145,11 +145,6 @@ pub(super) fn build(
     clock: &dyn Clock,
 ) -> Result<BuiltPlan, BuildError> {
     let directory = package.directory();
-    if package.manifest().token_vector_size.is_some() {
-        let why = "no plan has vectors of tokens yet: export the model without --token-vectors, or \
-                   serve it on the CPU";
-        return Err(BuildError::Options(why.to_owned()));
-    }
     let device = find_device(options)?;
     let library = Library::open(options.flavour.into(), options.library_dir.as_deref())
         .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 pub use bridge::{
     BuildReport, BuildRequest, Element, EngineRequest, Flavour, Fusion, LayerTime, Output,
-    OutputType, Profile, RunTimes, SessionReport, SessionRequest, Shape, StagedInputs, Version,
+    OutputType, Profile, RunTimes, RunWishes, SessionReport, SessionRequest, Shape, StagedInputs,
+    Version,
 };
 
 #[cxx::bridge(namespace = "duovec::bridge")]
@@ -56,6 +57,7 @@ mod bridge {
     enum Output {
         Dense,
         TokenWeights,
+        TokenVectors,
     }
 
     /// Whether attention is one kernel that never writes its scores to memory.
@@ -173,6 +175,16 @@ mod bridge {
         refused: String,
     }
 
+    #[derive(Debug, Clone, Copy)]
+    struct RunWishes {
+        /// Before other batches.
+        urgent: bool,
+        /// The wait is no busy one, however short.
+        asleep: bool,
+        /// Whether vectors of tokens are copied from the device.
+        token_vectors: bool,
+    }
+
     /// Nanoseconds on the device; all zero if the run was not timed.
     #[derive(Debug, Clone, Copy)]
     struct RunTimes {
@@ -240,17 +252,9 @@ mod bridge {
             rows: i32,
             length: i32,
         ) -> Result<StagedInputs<'a>>;
-        fn run(session: Pin<&mut Session>, urgent: bool, asleep: bool) -> Result<RunTimes>;
-        unsafe fn floats<'a>(
-            session: &'a Session,
-            engine: &Engine,
-            output: Output,
-        ) -> Result<&'a [f32]>;
-        unsafe fn halves<'a>(
-            session: &'a Session,
-            engine: &Engine,
-            output: Output,
-        ) -> Result<&'a [u16]>;
+        fn run(session: Pin<&mut Session>, wishes: RunWishes) -> Result<RunTimes>;
+        unsafe fn floats<'a>(session: &'a Session, output: Output) -> Result<&'a [f32]>;
+        unsafe fn halves<'a>(session: &'a Session, output: Output) -> Result<&'a [u16]>;
         fn how_it_runs(session: &Session) -> SessionReport;
 
         fn bytes_of(plan: &Plan) -> &[u8];
@@ -430,21 +434,22 @@ impl PlanSession {
         Ok(unsafe { bridge::stage(self.handle.pin_mut(), shape.rows, shape.length) }?)
     }
 
-    /// Runs the staged batch and waits for its end, `asleep` even if it is near.
-    pub fn run(&mut self, urgent: bool, asleep: bool) -> Result<RunTimes, BridgeError> {
-        Ok(bridge::run(self.handle.pin_mut(), urgent, asleep)?)
+    /// Runs the staged batch and waits for its end.
+    pub fn run(&mut self, wishes: RunWishes) -> Result<RunTimes, BridgeError> {
+        Ok(bridge::run(self.handle.pin_mut(), wishes)?)
     }
 
-    /// Of the last run: dense vectors, `[rows, spans, hidden]`, or token weights, `[rows, length]`.
+    /// Of the last run: dense vectors, `[rows, spans, hidden]`, and of each token its weight,
+    /// `[rows, length]`, or its vector, `[rows, length, size]`.
     pub fn floats(&self, output: Output) -> Result<&[f32], BridgeError> {
         // SAFETY: a part of the session's pinned memory, which no run changes while it is borrowed.
-        Ok(unsafe { bridge::floats(&self.handle, &self.engine, output) }?)
+        Ok(unsafe { bridge::floats(&self.handle, output) }?)
     }
 
     /// The same as bits of half-precision numbers.
     pub fn halves(&self, output: Output) -> Result<&[u16], BridgeError> {
         // SAFETY: as above.
-        Ok(unsafe { bridge::halves(&self.handle, &self.engine, output) }?)
+        Ok(unsafe { bridge::halves(&self.handle, output) }?)
     }
 
     pub fn report(&self) -> SessionReport {
@@ -481,16 +486,6 @@ fn log_line(flavour: Flavour, severity: bridge::Severity, line: &[u8]) {
         bridge::Severity::Warning => tracing::warn!(flavour, "{line}"),
         bridge::Severity::Info => tracing::debug!(flavour, "{line}"),
         _ => tracing::trace!(flavour, "{line}"),
-    }
-}
-
-impl Flavour {
-    /// The name in manifests, flags and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TensorRtRtx => "tensorrt-rtx",
-            _ => "tensorrt",
-        }
     }
 }
 

@@ -78,10 +78,11 @@ pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
 
 /// The outputs that the manifest says the graph has.
 pub(super) fn outputs(manifest: &Manifest) -> Vec<ffi::OutputType> {
-    let Outputs { dense, token_weights, .. } = manifest.outputs;
+    let Outputs { dense, token_weights, token_vectors } = manifest.outputs;
     let all = [
         (ffi::Output::Dense, Some(dense), manifest.hidden_size),
         (ffi::Output::TokenWeights, token_weights, 0),
+        (ffi::Output::TokenVectors, token_vectors, manifest.token_vector_size.unwrap_or(0)),
     ];
     let known = all.into_iter().filter_map(|(output, element, columns)| {
         let element = match element? {
@@ -103,6 +104,16 @@ impl From<PlanFlavour> for ffi::Flavour {
         match flavour {
             PlanFlavour::TensorRt => Self::TensorRt,
             PlanFlavour::TensorRtRtx => Self::TensorRtRtx,
+        }
+    }
+}
+
+impl ffi::Flavour {
+    /// The name in manifests, flags and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TensorRtRtx => "tensorrt-rtx",
+            _ => "tensorrt",
         }
     }
 }

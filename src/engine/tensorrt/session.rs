@@ -6,10 +6,12 @@ use std::time::Duration;
 use half::slice::HalfBitsSliceExt;
 
 use super::fault;
-use super::ffi::{BridgeError, Element, Output, OutputType, PlanSession, RunTimes, StagedInputs};
+use super::ffi::{
+    BridgeError, Element, Output, OutputType, PlanSession, RunTimes, RunWishes, StagedInputs,
+};
 use super::shared::Lease;
 use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
-use scheduling::batch::{Batch, Bucket, GraphInputs, Priority};
+use scheduling::batch::{Batch, GraphInputs, Priority};
 
 /// Fields are dropped in their order: the stream before its place on the device.
 pub(super) struct TensorRtSession {
@@ -47,10 +49,16 @@ impl TensorRtSession {
     }
 
     /// The rows, in the pinned memory that the device copied them to.
-    fn output(&self, bucket: Bucket) -> Result<BatchOutput<'_>, BridgeError> {
+    fn output(&self, batch: &Batch) -> Result<BatchOutput<'_>, BridgeError> {
         let dense = self.floats(Output::Dense)?.unwrap_or(Floats::Single(&[]));
         let weights = self.floats(Output::TokenWeights)?;
-        Ok(BatchOutput::new(bucket, self.facts.hidden_size, dense, weights))
+        let output = BatchOutput::new(batch.bucket(), self.facts.hidden_size, dense, weights);
+        let size = self.facts.token_vector_size.filter(|_| batch.wants_token_vectors());
+        let vectors = size.zip(self.floats(Output::TokenVectors)?);
+        Ok(match vectors {
+            Some((size, vectors)) => output.with_token_vectors(size, vectors),
+            None => output,
+        })
     }
 
     /// `None` for an output that the plan has not.
@@ -69,10 +77,14 @@ impl Session for TensorRtSession {
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
         self.lease.check()?;
         self.fill(batch)?;
-        let urgent = batch.priority() == Priority::Interactive;
-        let ran = self.session.run(urgent, self.lease.shared.wait_asleep());
+        let wishes = RunWishes {
+            urgent: batch.priority() == Priority::Interactive,
+            asleep: self.lease.shared.wait_asleep(),
+            token_vectors: batch.wants_token_vectors(),
+        };
+        let ran = self.session.run(wishes);
         let times = ran.map_err(|error| self.lease.fault(error))?.into();
-        let output = self.output(batch.bucket()).map_err(fault)?;
+        let output = self.output(batch).map_err(fault)?;
         Ok(BatchOutput { times, ..output })
     }
 
