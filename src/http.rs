@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Data;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::service::EmbeddingService;
@@ -96,6 +97,7 @@ pub async fn serve(
     let ending = traces.clone();
     let (descriptions, parsing) = (Default::default(), Arc::new(Semaphore::new(1)));
     let (all_streams, crowded_metrics) = (AllStreams::default(), Default::default());
+    let notable = Mutex::new((clock.now(), 0));
     let state = AppState {
         service,
         config,
@@ -105,6 +107,7 @@ pub async fn serve(
         descriptions,
         all_streams,
         crowded_metrics,
+        notable,
         parsing,
     };
     let state = Data::new(state);

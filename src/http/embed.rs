@@ -43,6 +43,9 @@ const LARGE_BODY_BYTES: usize = 1024 * 1024;
 /// unpacked.
 const SMALL_PACKED_BYTES: usize = 64 * 1024;
 
+/// A client whose body stops is waited for so much longer than any body may take.
+const LONGER: Duration = Duration::from_secs(1);
+
 /// What the head of a request tells: how long it may take, what it is, and how its body comes.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
@@ -189,8 +192,9 @@ async fn receive<B: Body>(
     let limit = state.config.max_body_bytes;
     let announced = head.asked.announced_bytes;
     let mut scanner = ItemScanner::new(input_limits(&state.config), B::INPUT);
-    // Any byte is progress while there is memory: one time is over all of them.
-    let patience = Patience::new(body_timeout, 0, state.service.door());
+    // Any byte is progress while there is memory: one time is over all of them. It ends first, so
+    // that patience ends only where scarce memory shortens it.
+    let patience = Patience::new(body_timeout + LONGER, 0, state.service.door());
     let reading = body::read(announced, payload, limit, patience, |body| {
         permit.hold_body(body.len() as u64).map_err(ApiError::unavailable)?;
         if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }

@@ -3,14 +3,14 @@
 use super::error::{ApiError, Code};
 use crate::health::Phase;
 use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
-use settings::{Dialect, HttpConfig};
+use settings::{Dialect, HttpConfig, PROMPT_ENDS};
 
 /// What clients such as LiteLLM put in front of a model's name.
 const PROVIDER: &str = "openai/";
 
 /// What NIM's clients put behind a model's name: they have no field for it.
 pub(super) const PROMPTS: [(&str, InputType); 2] =
-    [("-query", InputType::Query), ("-passage", InputType::Passage)];
+    [(PROMPT_ENDS[0], InputType::Query), (PROMPT_ENDS[1], InputType::Passage)];
 
 /// Which prompt a model's name asks for; `None` when the model is not served here.
 pub(super) fn prompt_of(
@@ -22,12 +22,11 @@ pub(super) fn prompt_of(
         service.knows_model(name)
             || name.strip_prefix(PROVIDER).is_some_and(|name| service.knows_model(name))
     };
-    if knows(name) {
-        return Some(InputType::Default);
-    }
+    // A package may have an alias with such an end: its prompt is what the name says nevertheless.
     let mut prompts = PROMPTS.into_iter().filter(|_| config.speaks(Dialect::Nim));
     let asked = prompts.find(|(suffix, _)| name.strip_suffix(suffix).is_some_and(knows));
-    asked.map(|(_, prompt)| prompt)
+    let asked = asked.map(|(_, prompt)| prompt);
+    asked.or_else(|| knows(name).then_some(InputType::Default))
 }
 
 /// The card of the resident model, as soon as it is loaded.

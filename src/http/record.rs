@@ -206,10 +206,14 @@ impl<'a> Record<'a> {
                 )
             };
         }
+        let is_notable = || self.state.is_notable();
         match error.and_then(|error| error.cause.as_deref()) {
-            Some(cause) => write_line!(error, cause, "a request failed"),
+            Some(cause) if is_notable() => write_line!(error, cause, "a request failed"),
+            Some(cause) => write_line!(debug, cause, "a request failed"),
             // An operator should see it, but not what is polled all day.
-            None if is_fault && !is_polled => write_line!(info, "request answered"),
+            None if is_fault && !is_polled && is_notable() => {
+                write_line!(info, "request answered");
+            }
             None => write_line!(debug, "request answered"),
         }
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, Once};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use settings::secret::ApiKey;
@@ -93,6 +94,23 @@ fn a_fault_is_one_error_line_with_its_cause_and_its_answer() {
     assert!(fields["cause"].as_str().is_some_and(|cause| cause.contains("Secret")));
     assert_eq!(fields["status"], 500);
     assert!(fields["ms"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn requests_that_all_end_late_write_few_lines_above_debug() {
+    listen();
+    let server = Server::ready();
+    server.hold();
+    let began = Instant::now();
+    let ids: Vec<String> = (0..60).map(|number| format!("log-late-{number}-")).collect();
+    for id in &ids {
+        let headers = [("x-request-id", id.as_str()), ("x-request-timeout-ms", "1")];
+        assert!(server.post_with(DENSE, &headers, TEXT).status >= 429);
+    }
+    let is_notable = |id: &&String| line(id)["level"] != "DEBUG";
+    let notable = ids.iter().filter(is_notable).count();
+    let most = 10 * (1 + began.elapsed().as_secs() as usize);
+    assert!((1..=most).contains(&notable), "{notable} of {}", ids.len());
 }
 
 #[test]

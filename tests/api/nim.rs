@@ -53,6 +53,16 @@ fn a_models_name_may_carry_the_prompt_and_begin_with_openai() {
 }
 
 #[test]
+fn an_alias_of_the_package_never_hides_what_a_name_asks_for() {
+    let alias = format!("{MODEL}-passage");
+    let server = Server::set(|set| set.model_aliases = vec![alias.clone()]);
+    let ask = |body: &Value| server.post(DENSE, body).ok()["data"].take();
+    let named = ask(&json!({"input": "one", "model": alias}));
+    assert_eq!(named, ask(&json!({"input": "one", "input_type": "passage"})));
+    assert_ne!(named, ask(&json!({"input": "one"})));
+}
+
+#[test]
 fn probes_of_nim_are_answered() {
     let server = Server::loading();
     assert_eq!(server.get("/v1/health/live").ok()["object"], "health-response");

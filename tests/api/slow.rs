@@ -150,6 +150,7 @@ fn a_body_that_comes_in_drops_is_408_in_json() {
     for answer in [drip(&mut drops, b" "), stops.rest()] {
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
         assert!(answer.contains(r#""code":"body_timeout""#), "{answer}");
+        assert!(answer.contains("did not come within"), "memory is free: {answer}");
         assert!(answer.contains("x-request-id"), "{answer}");
         assert!(answer.contains("connection: close"), "{answer}");
     }

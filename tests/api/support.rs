@@ -159,6 +159,7 @@ impl Model {
 pub(crate) struct Setup {
     pub(crate) http: HttpConfig,
     pub(crate) door: DoorConfig,
+    pub(crate) model_aliases: Vec<String>,
     pub(crate) token_input: TokenInput,
     /// No rows are kept without it.
     pub(crate) cache_bytes: CacheBytes,
@@ -178,6 +179,7 @@ impl Setup {
         Self {
             http,
             door: DoorConfig::default(),
+            model_aliases: Vec::new(),
             token_input: TokenInput::Model,
             cache_bytes: CacheBytes::DEFAULT,
             gives: Gives::DenseAndSparse,
@@ -221,7 +223,7 @@ impl Server {
         let entrance = Entrance::open(local, &config).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
         let options = ServiceOptions {
-            model_aliases: Vec::new(),
+            model_aliases: setup.model_aliases,
             token_input: setup.token_input,
             max_item_bytes: config.max_item_bytes,
             door: setup.door,

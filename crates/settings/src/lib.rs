@@ -61,7 +61,7 @@ impl Config {
 
     /// Settings that do not go together: the name of one of them, and what is wrong.
     fn contradictions(&self) -> Vec<(&'static str, String)> {
-        let Self { http, door, queue, .. } = self;
+        let Self { http, door, queue, model_aliases, .. } = self;
         let mut found = Vec::new();
         if queue.capacity.get() < http.max_items.get() {
             let (capacity, items) = (queue.capacity, http.max_items);
@@ -92,6 +92,14 @@ impl Config {
             let problem = "nim is words on the routes of openai: add openai, or leave nim out";
             found.push(("dialects", problem.to_owned()));
         }
+        let ends = |alias: &&String| PROMPT_ENDS.iter().any(|end| alias.ends_with(end));
+        if let Some(alias) = model_aliases.iter().find(ends).filter(|_| http.speaks(Dialect::Nim)) {
+            let problem = format!(
+                "'{alias}' has an end that asks for a prompt of the model, as in the dialect nim: \
+                 give the name without it, which is then known with -query and with -passage too"
+            );
+            found.push(("model-aliases", problem));
+        }
         if http.metrics_need_key && http.api_keys.is_empty() && http.api_key_file.is_none() {
             let problem = "there is no key, so everybody would read /metrics: give keys with \
                            --api-key-file or DUOVEC_API_KEYS, or leave this setting out";
@@ -107,6 +115,9 @@ impl Config {
         found
     }
 }
+
+/// What clients of NIM put behind a model's name for its prompts: for queries, and for passages.
+pub const PROMPT_ENDS: [&str; 2] = ["-query", "-passage"];
 
 /// Part of [`MaxInflightBytes`] that only small requests may use, so that large ones never turn a
 /// single text away.

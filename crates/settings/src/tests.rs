@@ -170,6 +170,15 @@ fn the_usual_time_of_a_request_is_within_the_longest_one() {
 }
 
 #[test]
+fn an_alias_does_not_end_as_names_do_that_ask_for_a_prompt() {
+    let typed = [("model-aliases", "mine,mine-passage")];
+    let problems = resolve(&typed, &[], None).expect_err("the end is NIM's");
+    assert!(problems[0].contains("'mine-passage' has an end that asks"), "{problems:?}");
+    let typed = [typed[0], ("dialects", "openai,tei")];
+    resolve(&typed, &[], None).expect("it is a name like any other");
+}
+
+#[test]
 fn what_is_to_be_measured_is_not_a_number() {
     let engine = resolve(&[], &[], None).expect("valid").engine;
     assert_eq!((engine.workers, engine.threads_per_worker), (None, None));
