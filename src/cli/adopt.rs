@@ -143,7 +143,11 @@ fn read_cosine(typed: &str) -> Result<f64, &'static str> {
 fn read_key(file: &PathBuf) -> anyhow::Result<String> {
     let read = fs::read_to_string(file);
     let read = read.with_context(|| format!("cannot read --from-key-file {}", file.display()))?;
-    Ok(read.trim().to_owned())
+    let key = read.trim();
+    if key.lines().count() != 1 {
+        bail!("--from-key-file {}: give a file with one key on one line", file.display());
+    }
+    Ok(key.to_owned())
 }
 
 /// The server's vectors; nothing for a text that it refuses.

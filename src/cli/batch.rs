@@ -2,7 +2,7 @@
 //! the order of the requests.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
@@ -212,7 +212,10 @@ impl<'a> Requests<'a> {
         service: &'a EmbeddingService,
         config: &'a HttpConfig,
     ) -> Result<Self, CorpusError> {
-        let file = File::open(path).map_err(|error| CorpusError::input(path, error))?;
+        let file = File::open(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => CorpusError::wrong_name(path, "there is no such file"),
+            _ => CorpusError::wrong_name(path, error),
+        })?;
         let (path, lines) = (path.to_owned(), Lines::of(Box::new(file)));
         Ok(Self { path, lines, service, config, warning: Once::new() })
     }

@@ -1,6 +1,7 @@
 //! Why a run ended before all of the corpus was embedded. Each message says what was wrong, where,
 //! and how to continue.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,11 @@ pub(crate) enum CorpusError {
 }
 
 impl CorpusError {
+    /// A file of the command line that cannot be read.
+    pub(crate) fn wrong_name(path: &Path, problem: impl Display) -> Self {
+        Self::Options(format!("cannot read {}: {problem}", path.display()))
+    }
+
     pub(crate) fn input(path: &Path, problem: impl ToString) -> Self {
         Self::Input { path: path.to_owned(), problem: problem.to_string() }
     }

@@ -104,7 +104,7 @@ impl InputFile {
                 files.push(Self::new(path, format)?);
                 continue;
             }
-            let fault = |problem: String| wrong_name(path, &problem);
+            let fault = |problem: String| CorpusError::wrong_name(path, problem);
             let found = glob::glob(name).map_err(|error| fault(error.to_string()))?;
             let before = files.len();
             for path in found {
@@ -150,12 +150,12 @@ impl InputFile {
         let unknown = || {
             let problem = "its format is not known; name it with --input-format: jsonl, csv, \
                            parquet or lines";
-            wrong_name(path, problem)
+            CorpusError::wrong_name(path, problem)
         };
         let format = format.or_else(|| InputFormat::of(path)).ok_or_else(unknown)?;
         if path == Path::new(STDIN) && format == InputFormat::Parquet {
             let problem = "Parquet cannot be read from standard input; name a file";
-            return Err(wrong_name(path, problem));
+            return Err(CorpusError::wrong_name(path, problem));
         }
         Ok(Self { path: path.to_owned(), format })
     }
@@ -164,10 +164,6 @@ impl InputFile {
     fn length(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |found| found.len())
     }
-}
-
-fn wrong_name(path: &Path, problem: &str) -> CorpusError {
-    CorpusError::Options(format!("cannot read {}: {problem}", path.display()))
 }
 
 /// Which columns of the input are read. Plain lines have none.

@@ -112,10 +112,10 @@ fn embedding_routes(app: &mut ServiceConfig) {
 
 /// What every path without a route is answered.
 async fn not_found() -> HttpResponse {
-    let message = "there is no such route; the routes are POST /v1/embeddings, \
+    let message = "there is no such route; among the routes are POST /v1/embeddings, \
                    /v1/sparse-embeddings, /v1/embeddings:both, /v1/rerank, /v1/tokenize and GET \
                    /v1/models, /health, /health/deep, /health/live, /metrics, each without a slash \
-                   at its end";
+                   at its end; GET /openapi.json has all";
     HttpResponse::from_error(ApiError::new(Code::NotFound, message))
 }
 

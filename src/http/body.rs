@@ -185,8 +185,8 @@ pub(super) fn unpack(
     loop {
         let more = unpacked.by_ref().take(UNPACKED_AT_ONCE).read_to_end(&mut body);
         let more = more.map_err(|_| {
-            let message = "the body is not valid gzip, or is smaller when it is not packed; send \
-                           it whole, or without content-encoding";
+            let message = "the body is not valid gzip, or is gzip that packs next to nothing; \
+                           send it whole, or without content-encoding";
             ApiError::of(Code::InvalidBody, CONTENT_ENCODING, message)
         })?;
         bytes.set(body.len());

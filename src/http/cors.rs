@@ -10,7 +10,7 @@ const ANY: &str = "*";
 const MAX_AGE_S: usize = 7200;
 
 /// What pages may read besides the few headers that they always may.
-const EXPOSED: [&str; 8] = [
+const EXPOSED: [&str; 9] = [
     "allow",
     "retry-after",
     "server-timing",
@@ -19,6 +19,7 @@ const EXPOSED: [&str; 8] = [
     "x-input-type",
     "x-request-id",
     "x-request-timeout-ms",
+    "x-score",
 ];
 
 /// Answers browsers' questions (preflights) itself, before keys are looked at, and adds headers to

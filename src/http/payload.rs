@@ -35,7 +35,7 @@ use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
 use wishes::LENGTHS;
-pub(super) use wishes::{WISHES, Wishes, with_wishes};
+pub(super) use wishes::{TRUNCATE, WISHES, Wishes, with_wishes};
 use words::{LexicalWord, TokenEncoding};
 pub(super) use words::{Truncate, USE, USES, Use, WHOLE_NUMBER, agreed, object, scalar};
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{ApiError, Code};
 use super::payload::{
-    Body, EmbeddingRequest, Question, Truncate, WHOLE_NUMBER, agreed, input, only, scalar,
+    Body, EmbeddingRequest, Question, TRUNCATE, Truncate, WHOLE_NUMBER, agreed, input, only, scalar,
 };
 use super::reply::{self, Resident, Usage, frame_bytes};
 use crate::service::{
@@ -270,7 +270,7 @@ impl Body for RerankRequest {
             "score",
             "\"dense\" or \"lexical\" or \"hybrid\" or \"tokens\" or \"all\" or \"cross-encoder\"",
         ),
-        ("truncate", "true or false or \"NONE\" or \"END\""),
+        ("truncate", TRUNCATE),
         ("top_k", WHOLE_NUMBER),
         ("truncation", "true or false"),
     ];

@@ -217,6 +217,9 @@ const REFUSED: &str = r#"
 {"query":"a","documents":["a"],"return_documents":1} | invalid_value return_documents | true or
 {"query":"a","documents":["a"],"documents":["b"]} | duplicate_field documents | twice
 {"query":"a","documents":[{"text":"a","text":"b"}]} | duplicate_field documents | [0]
+{"query":"a","documents":[{"text":1}]} | invalid_input documents | documents[0].text is a number
+{"query":"a","documents":[{"text":null}]} | invalid_input documents | [0].text is null; send a text
+{"query":{"text":1},"documents":["a"]} | invalid_input query | query.text is a number
 [] | invalid_json | "documents"
 "#;
 
@@ -242,7 +245,7 @@ fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
     let document = json!({"query": "a", "documents": ["a", {"text": large}]});
     server.post(RERANK, &document).refused("item_too_large", "documents").says("item 1");
     let query = json!({"query": large, "documents": ["a"]});
-    server.post(RERANK, &query).refused("item_too_large", "query").says("1048576 bytes");
+    server.post(RERANK, &query).refused("item_too_large", "query").says("query is too large");
 }
 
 #[test]

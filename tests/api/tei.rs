@@ -156,7 +156,7 @@ const REFUSED: &str = r#"
 /embed / | {"inputs":"a","dimensions":4,"truncate_dim":8} | truncate_dim and dimensions differ
 /embed / | {"inputs":"a","output_dtype":"int4"} | output_dtype must be "float"
 /embed / | {"inputs":"a","encoding_format":"base64"} | /v1/embeddings gives base64
-/embed / | {"inputs":"a","embedding_type":"base64"} | embedding_type must be "float" here
+/embed / | {"inputs":"a","embedding_type":"base64"} | embedding_type must be "float" or a type
 /embed / | {"inputs":"a","prompt":"x"} | prompt must be null (write a prompt in front
 /embed / | {"inputs":"a","normalized":false} | normalized must be true
 /embed / | {"inputs":"a","output_dimension":5} | output_dimension 5 is not supported; use 4 or 8

@@ -246,6 +246,9 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     let file = key.path().to_str().expect("UTF-8");
     adopt(&server.url(""), &["--from-key-file", file]).with_code(0);
     assert_says(&adopt(&server.url(""), &[]), 1, &["wants an API key", "--from-key-file"]);
+    std::fs::write(key.path(), "kept-1\nkept-2\n").expect("it is written");
+    assert_says(&adopt(&server.url(""), &["--from-key-file", file]), 1, &["one key on one line"]);
+    std::fs::write(key.path(), "kept-1\n").expect("it is written");
     let words = ["embeds no text", "/other/embed: 404", "/other/v1/embeddings: 404"];
     assert_says(&adopt(&server.url("/other"), &["--from-key-file", file]), 1, &words);
     assert_says(&adopt("https://localhost", &[]), 1, &["http://", "tunnel"]);

@@ -211,8 +211,10 @@ fn a_line_that_is_no_request_is_told_what_a_request_is() {
 
 /// More items than a server's queue holds, and none of them twice.
 #[test]
-fn an_empty_input_leaves_no_file() {
+fn an_empty_input_leaves_no_file_and_none_at_all_is_a_wrong_use() {
     let job = Job::new(&[]);
+    fs::remove_file(job.path("in.jsonl")).expect("it is there");
+    assert_says(&job.run(2, &[]), 2, &["in.jsonl: there is no such file"]);
     for input in ["", "\n \n"] {
         fs::write(job.path("in.jsonl"), input).expect("written");
         assert_says(&job.run(1, &[]), 1, &["the input is empty"]);

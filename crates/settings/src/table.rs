@@ -280,7 +280,8 @@ settings! {
             flag: "api-key", takes: Takes::ListOfFlags, secret: true;
         api_key_file: Option<PathBuf> = "", read::path_if_given,
             "api-key-file", "FILE",
-            "file with more keys, one a line, `#` starts a comment; read again when it changes";
+            "file with more keys, one a line; lines that begin with `#` are comments; read again \
+            when it changes";
         /// None = no page may.
         cors_origins: Vec<String> = "", read::origins,
             "cors-origin", "ORIGIN",

@@ -83,7 +83,8 @@ impl Report<'_> {
                  prompt that --prompt can name; else embed the index anew"
             ),
             (false, true) => {
-                format!("{start}: with what stands behind `differs` above, all probes agree")
+                let cures = "with the cures of the lines that begin with `differs`";
+                format!("{start}: {cures}, all probes agree")
             }
             (false, false) => format!(
                 "{start}: {} still differ with the settings that agree best",

@@ -18,6 +18,9 @@ use crate::http::error::{ApiError, Code, token_id_advice};
 use crate::service::Input;
 use settings::limits::{MaxItemBytes, MaxItems};
 
+/// The field of one text that is compared with all others, which have numbers.
+const QUERY: &str = "query";
+
 /// Bytes of a token id in memory.
 const ID_BYTES: usize = size_of::<u32>();
 
@@ -123,8 +126,10 @@ pub(super) fn refusal(path: &Path, name: &'static str) -> ApiError {
     let (code, fault) = fault.unwrap_or_else(|| (Code::InvalidInput, format!("must be {takes}")));
     match (code, path.iter().nth(1)) {
         (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits, name),
+        (Code::ItemTooLarge, _) if name == QUERY => is_too_large(QUERY, limits, name),
         (Code::ItemTooLarge, _) => too_large(0, limits, name),
-        _ => ApiError::of(code, name, format!("{path} {fault}")),
+        // The only key of an object that is read.
+        _ => ApiError::of(code, name, format!("{path} {fault}").replacen(".?", ".text", 1)),
     }
 }
 
@@ -162,11 +167,15 @@ pub(super) fn check_count<E: Error>(read: usize, what: &str) -> Result<(), E> {
 
 /// Refuses the item at `index` of the field `name` for its size.
 pub(super) fn too_large(index: usize, limits: InputLimits, name: &'static str) -> ApiError {
+    is_too_large(&format!("item {index}"), limits, name)
+}
+
+fn is_too_large(what: &str, limits: InputLimits, name: &'static str) -> ApiError {
     let limit = limits.item_bytes;
     let ids = limit.get() / ID_BYTES as u64;
     let message = format!(
-        "item {index} is too large; an item may have {limit} bytes of text, or {ids} token ids: \
-         split it, or send its beginning"
+        "{what} is too large; an item may have {limit} bytes of text, or {ids} token ids: split \
+         it, or send its beginning"
     );
     ApiError::of(Code::ItemTooLarge, name, message)
 }
@@ -218,6 +227,8 @@ enum Position {
     Whole,
     /// It is no list.
     Only,
+    /// The text of an object.
+    Text,
     /// The first of a list: it says what the others must be.
     First,
     Next(Kind),
@@ -253,8 +264,9 @@ impl InputSeed<'_> {
     fn wrong<E: Error>(self, found: &str) -> E {
         let expected = match self.position {
             Position::Whole => self.source.takes,
-            Position::Only => "a text",
+            Position::Only | Position::Text => "a text",
             Position::First | Position::Next(_) if self.objects => "a text or an object with text",
+            Position::First if !self.source.takes.contains("token id") => "a text",
             Position::First => "a text, a token id, or a list of token ids",
             Position::Next(Kind::Text) => "a text",
             Position::Next(Kind::Ids) => "a list of token ids",
@@ -271,9 +283,11 @@ impl InputSeed<'_> {
             Kind::Ids => "a list",
         };
         match self.position {
-            Position::Whole | Position::Only if kind == Kind::Id => Err(self.wrong("a number")),
+            Position::Whole | Position::Only | Position::Text if kind == Kind::Id => {
+                Err(self.wrong("a number"))
+            }
             Position::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
-            Position::Only if kind != Kind::Text => Err(self.wrong(name(kind))),
+            Position::Only | Position::Text if kind != Kind::Text => Err(self.wrong(name(kind))),
             Position::Next(first) if kind != first => {
                 let (found, first) = (name(kind), name(first));
                 let message =
@@ -282,6 +296,7 @@ impl InputSeed<'_> {
             }
             Position::Whole
             | Position::Only
+            | Position::Text
             | Position::First
             | Position::Next(_)
             | Position::Within => Ok(()),
@@ -346,7 +361,9 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
     fn visit_unit<E: Error>(self) -> Result<Found, E> {
         match self.position {
             Position::Whole | Position::Only => Ok(Found::Items(Vec::new())),
-            Position::First | Position::Next(_) | Position::Within => Err(self.wrong("null")),
+            Position::Text | Position::First | Position::Next(_) | Position::Within => {
+                Err(self.wrong("null"))
+            }
         }
     }
 
@@ -422,7 +439,8 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
                     return Err(self.source.stop(Code::DuplicateField, fault));
                 }
                 DocumentField::Text => {
-                    text = Some(map.next_value_seed(Self { objects: false, ..self })?);
+                    let of_object = Self { position: Position::Text, objects: false, ..self };
+                    text = Some(map.next_value_seed(of_object)?);
                 }
                 DocumentField::Other => {
                     map.next_value::<IgnoredAny>()?;

@@ -31,18 +31,19 @@ pub(in crate::http) const WISHES: &[(&str, &str)] = &[
     ("embed_dtype", TYPE),
     ("normalized", "true (vectors always have length one)"),
     ("truncation", "true or false"),
-    (
-        "truncate",
-        "true or false or \"NONE\" or \"END\" (a text keeps its start: \"START\" is not possible)",
-    ),
+    ("truncate", TRUNCATE),
 ];
+
+/// What a field takes that says what is done with texts that are too long.
+pub(in crate::http) const TRUNCATE: &str = "true or false or \"NONE\" or \"END\" (a text keeps its \
+                                            start: \"START\" is not possible)";
 
 /// The names of the field for the length of dense vectors.
 pub(super) const LENGTHS: [&str; 3] = ["dimensions", "output_dimension", "truncate_dim"];
 
 /// What a field takes that says what dense vectors consist of.
 const TYPE: &str = "\"float\" or \"float32\" or \"float16\" or \"int8\" or \"uint8\" or \
-                    \"binary\" or \"ubinary\" or \"base64\"";
+                    \"binary\" or \"ubinary\" or \"base64\", or a list with one of them";
 
 /// Makes the body of a request that has the fields of [`WISHES`] behind its own ones. serde's
 /// `flatten` would keep each field that it does not know in memory.

@@ -75,7 +75,8 @@ impl Question for EmbedBody {
         let wishes = self.wishes();
         if let Some((name, DenseFormat::Base64)) = wishes.dense_format()? {
             let message = format!(
-                "{name} must be \"float\" here, or left out; POST /v1/embeddings gives base64"
+                "{name} must be \"float\" or a type of smaller numbers here, or left out; POST \
+                 /v1/embeddings gives base64"
             );
             return Err(ApiError::of(Code::InvalidValue, name, message));
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::embedding::{Direction, keyed};
 use crate::http::embed::embed;
 use crate::http::error::ApiError;
-use crate::http::payload::{Body, Question, Truncate, input, scalar};
+use crate::http::payload::{Body, Question, TRUNCATE, Truncate, input, scalar};
 use crate::http::reply::Resident;
 use crate::http::rerank::{Ranking, RerankScore, TextsToCompare, sigmoid};
 use crate::http::route::post;
@@ -46,7 +46,7 @@ impl Body for TextsToRank {
         ("query", "a text"),
         ("raw_scores", "true or false"),
         ("return_text", "true or false"),
-        ("truncate", "true or false"),
+        ("truncate", TRUNCATE),
         ("truncation_direction", "\"right\" (a text keeps its start: \"left\" is not possible)"),
     ];
     const EXAMPLE: &'static str = "{\"query\": \"a text\", \"texts\": [\"another\"]}";
