@@ -26,9 +26,9 @@ from families import BERT, XLM_ROBERTA
 from model_export import kept
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    options = _parser().parse_args()
+    options = _parser().parse_args(arguments)
     return command.run("model_export.export", options, answered=kept.answered)
 
 

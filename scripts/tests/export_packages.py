@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import export_snapshots as snapshots
-import pytest
 
 import export_onnx
 from default_package.wheel import digest
@@ -15,9 +15,21 @@ RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn"
 RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["export_onnx.py", *map(str, arguments)])
-    return export_onnx.main()
+def run(*arguments: object) -> int:
+    return export_onnx.main([*map(str, arguments)])
+
+
+def refusal(*arguments: object) -> str:
+    """What the command says on stderr when it refuses."""
+    with redirect_stderr(StringIO()) as said:
+        assert run(*arguments) == 1
+    return said.getvalue()
+
+
+def made(out: Path, *arguments: object) -> dict:
+    """The manifest of the package that the command puts at `out`."""
+    assert run(*arguments, "--out", out) == 0
+    return manifest_of(out)
 
 
 def manifest_of(folder: Path) -> dict:

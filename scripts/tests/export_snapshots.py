@@ -81,7 +81,7 @@ def write(
     write_config(folder, encoder.architecture)
     write_modules(folder, pooling)
     if family is BERT:
-        (folder / "tokenizer.json").write_text(json.dumps(wordpiece()), encoding="utf-8")
+        put(folder / "tokenizer.json", wordpiece())
     else:
         shutil.copy(TOKENIZER, folder / "tokenizer.json")
     return Written(folder, replace(encoder, source=Exact(encoder.source)))
@@ -130,7 +130,7 @@ def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
         "pad_token_id": what.pad_token_id,
         "hidden_act": "gelu",
     }
-    (folder / "config.json").write_text(json.dumps(content | changes), encoding="utf-8")
+    put(folder / "config.json", content | changes)
 
 
 def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> None:
@@ -141,11 +141,20 @@ def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> No
         {"type": f"sentence_transformers.models.{kind}", "path": path}
         for kind, path in zip(kinds, paths, strict=True)
     ]
-    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    put(folder / "modules.json", modules)
     name = {Pooling.CLS: "cls_token", Pooling.MEAN: "mean_tokens"}[pooling]
     keys = {"word_embedding_dimension": 16, f"pooling_mode_{name}": True} | keys
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(keys), encoding="utf-8")
+    put(folder / "1_Pooling" / "config.json", keys)
+
+
+def put(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def change(path: Path, **keys: Any) -> None:
+    """Sets keys of a JSON file, which is made where it is not there."""
+    put(path, (json.loads(path.read_text()) if path.exists() else {}) | keys)
 
 
 def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:

@@ -28,8 +28,8 @@ HEADER_RANGE = "bytes=0-100000"
 class FakeHub:
     """One model with its commits; `revisions` says what each branch and tag is."""
 
-    commits: dict[str, dict[str, bytes]]
-    revisions: dict[str, str]
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    revisions: dict[str, str] = field(default_factory=dict)
     unreachable: bool = False
     gated: bool = False
     """Whether files need the token `good`."""
@@ -44,11 +44,12 @@ class FakeHub:
     leaked: bool = False
     """Whether the token came to where large files lie."""
 
-    @classmethod
-    def of(cls, files: dict[str, bytes]) -> FakeHub:
-        """With these files as its branch `main`."""
-        commit = commit_of(files)
-        return cls({commit: files}, {"main": commit})
+    def publish(self, files: dict[str, bytes]) -> str:
+        """Makes these files the branch `main`, whose commit it returns."""
+        whole = json.dumps({name: digest(data) for name, data in sorted(files.items())})
+        commit = hashlib.sha1(whole.encode()).hexdigest()
+        self.commits[commit], self.revisions["main"] = files, commit
+        return commit
 
     def client(self) -> httpx2.Client:
         """For huggingface_hub's `set_client_factory`: as its own, but for the transport."""
@@ -60,12 +61,12 @@ class FakeHub:
 
     def sent(self, end: str) -> list[str | None]:
         """The ranges in which large files were asked for, but for their headers."""
-        found = [
-            r
-            for m, path, r in self.requests
-            if m == "GET" and path.endswith(end) and "/resolve/" not in path
+        return [
+            asked
+            for method, path, asked in self.requests
+            if method == "GET" and path.endswith(end) and "/resolve/" not in path
+            if asked != HEADER_RANGE
         ]
-        return [asked for asked in found if asked != HEADER_RANGE]
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         if self.unreachable:
@@ -148,11 +149,6 @@ def listed(path: str, data: bytes) -> dict[str, object]:
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def commit_of(files: dict[str, bytes]) -> str:
-    whole = json.dumps({name: digest(data) for name, data in sorted(files.items())})
-    return hashlib.sha1(whole.encode()).hexdigest()
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from export_packages import RANDOM, run
+from export_packages import RANDOM, made
 
 from quantization import add
 from quantization.collection import Collection, Passage, Query
@@ -20,8 +20,7 @@ PAGES = Collection(
 
 def make(out: Path, monkeypatch: pytest.MonkeyPatch, *sizes: str) -> Path:
     """Without prompts, as BGE-M3 is."""
-    words = ["--positions", "600", "--precision", "fp32", "--out", out]
-    assert run(monkeypatch, *RANDOM, *sizes, *words) == 0
+    made(out, *RANDOM, *sizes, "--positions", "600", "--precision", "fp32")
     measure_with_pages(monkeypatch)
     return out
 

@@ -10,7 +10,7 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 import tokenizers
-from export_packages import RANDOM, check_files, digests, manifest_of, run
+from export_packages import RANDOM, check_files, digests, made, refusal, run
 from export_snapshots import wordpiece
 from tokenizers import models, pre_tokenizers, processors
 
@@ -42,7 +42,6 @@ default_prompt tokenizer sparse outputs files plans canary largest"""
 )
 def test_a_snapshot_becomes_a_package(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     family: Family,
     container: str,
     with_head: bool,
@@ -53,11 +52,10 @@ def test_a_snapshot_becomes_a_package(
         tmp_path / "model", family, container=container, with_head=with_head, pooling=pooling
     )
     out = tmp_path / "engines" / "mine"
-    arguments = ["--model", written.folder, "--out", out, "--precision", precision]
-    assert run(monkeypatch, *arguments, "--pooling", pooling.value) == 0
+    wishes = ["--precision", precision, "--pooling", pooling.value]
+    manifest = made(out, "--model", written.folder, *wishes)
     assert [path.name for path in out.parent.iterdir()] == ["mine"]
     check_files(out)
-    manifest = manifest_of(out)
     tokenizer = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
     assert manifest["vocab_size"] == tokenizer.get_vocab_size() < snapshots.ROWS
     assert (manifest["sparse"] is not None) == with_head
@@ -79,14 +77,10 @@ def test_a_snapshot_becomes_a_package(
     assert all(abs(weight - own) < 0.005 for (_, weight), own in pairs)
 
 
-def test_the_manifest_has_the_fields_the_server_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "bge"
+def test_the_manifest_has_the_fields_the_server_reads(tmp_path: Path) -> None:
     options = ["--model-id", "bge-m3", "--alias", "BAAI/bge-m3", "--revision", "5617", "--license"]
     options += ["mit", "--query-prompt", "query: ", "--passage-prompt", "passage: "]
-    assert run(monkeypatch, *RANDOM, "--out", out, *options) == 0
-    manifest = manifest_of(out)
+    manifest = made(tmp_path / "bge", *RANDOM, *options)
     assert list(manifest) == FIELDS.split()
     assert (manifest["model_id"], manifest["aliases"]) == ("bge-m3", ["BAAI/bge-m3"])
     assert (manifest["revision"], manifest["license"]) == ("5617", "mit")
@@ -109,17 +103,17 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     for i, tensor_bytes_min in enumerate([TENSOR_BYTES_MIN, TENSOR_BYTES_MIN, 1024]):
         monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", tensor_bytes_min)
         out = tmp_path / str(i) / "same"
-        assert run(monkeypatch, *RANDOM, "--out", out) == 0
+        made(out, *RANDOM)
         check_files(out)
         found.append(digests(out))
     assert found[0] == found[1]
     assert found[2].keys() - found[0].keys() == {"model.onnx.data"}
-    assert run(monkeypatch, *RANDOM, "--out", tmp_path / "0" / "same", "--seed", "1") == 0
+    made(tmp_path / "0" / "same", *RANDOM, "--seed", "1")
     assert digests(tmp_path / "0" / "same")["model.onnx"] != found[0]["model.onnx"]
 
 
 def test_a_package_that_fails_its_check_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = layers.attention_penalties
 
@@ -129,9 +123,8 @@ def test_a_package_that_fails_its_check_is_not_kept(
         return found
 
     monkeypatch.setattr(layers, "attention_penalties", forgets_the_texts)
-    out = tmp_path / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 1
-    assert "the package failed its check" in capsys.readouterr().err
+    said = refusal(*RANDOM, "--out", tmp_path / "mine", "--precision", "fp32")
+    assert "the package failed its check" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,14 +132,14 @@ def test_an_interrupted_export_leaves_the_old_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out) == 0
+    made(out, *RANDOM)
     whole = digests(out)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(checks, "run_all", interrupted)
-    assert run(monkeypatch, *RANDOM, "--out", out, "--seed", "5") == 130
+    assert run(*RANDOM, "--out", out, "--seed", "5") == 130
     assert digests(out) == whole
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -166,44 +159,35 @@ def test_an_interrupted_export_leaves_the_old_package(
     ],
 )
 def test_wrong_arguments_are_one_sentence(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "cache"))
-    assert run(monkeypatch, *arguments) == 1
-    [line] = capsys.readouterr().err.splitlines()
+    [line] = refusal(*arguments).splitlines()
     assert line.startswith("error: ")
     assert message in line
     assert os.listdir(tmp_path) == []
 
 
-def test_a_tokenizer_of_another_model_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    written = snapshots.write(tmp_path / "model")
-    path = written.folder / "tokenizer.json"
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = snapshots.write(tmp_path / "model").folder
+    path = folder / "tokenizer.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["model"]["vocab"] += [[f"new{i}", -9.0] for i in range(200)]
-    cases = [(json.dumps(content), "the model knows only"), ("{", "is not JSON")]
-    cases += [
+    without = json.dumps(wordpiece() | {"post_processor": None})
+    cases = [
+        (json.dumps(content), "the model knows only"),
+        ("{", "is not JSON"),
         ("{}", "it has no model"),
         ('{"model": {}}', "not a tokenizer that can"),
+        (without, "0 tokens for an empty text"),
         (None, "is missing"),
     ]
     for text, message in cases:
         path.unlink(missing_ok=True)
         if text is not None:
             path.write_text(text, encoding="utf-8")
-        assert run(monkeypatch, "--model", written.folder, "--out", tmp_path / "out") == 1
-        assert message in capsys.readouterr().err
-    content = wordpiece() | {"post_processor": None}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    assert run(monkeypatch, "--model", written.folder, "--out", tmp_path / "out") == 1
-    assert "0 tokens for an empty text" in capsys.readouterr().err
+        assert message in refusal("--model", folder, "--out", tmp_path / "out")
 
 
 def test_the_model_card_names_the_license(tmp_path: Path) -> None:
@@ -217,18 +201,16 @@ def test_the_model_card_names_the_license(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("template", "around"), [("$A [SEP]", (None, 3)), ("[CLS] $A", (2, None))])
 def test_a_decoder_with_one_special_token_is_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, around: tuple
+    tmp_path: Path, template: str, around: tuple
 ) -> None:
-    model, out = tmp_path / "model", tmp_path / "out"
-    shutil.copytree(FAMILIES / "qwen3", model)
-    made = tokenizers.Tokenizer.from_str(json.dumps(wordpiece()))
+    model = shutil.copytree(FAMILIES / "qwen3", tmp_path / "model")
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(wordpiece()))
     special = [("[CLS]", 2), ("[SEP]", 3)]
-    made.post_processor = processors.Sequence(
+    tokenizer.post_processor = processors.Sequence(
         [processors.ByteLevel(), processors.TemplateProcessing(template, None, special)]
     )
-    (model / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
-    assert run(monkeypatch, "--model", model, "--precision", "fp32", "--out", out) == 0
-    manifest = manifest_of(out)
+    (model / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+    manifest = made(tmp_path / "out", "--model", model, "--precision", "fp32")
     assert manifest["pooling"] == "last"
     assert (manifest["bos_token_id"], manifest["eos_token_id"]) == around
     ids = manifest["canary"]["token_ids"]
@@ -238,11 +220,11 @@ def test_a_decoder_with_one_special_token_is_exported(
 def test_bytes_are_never_unknown_and_other_pieces_may_be() -> None:
     """As in RoBERTa's and ModernBERT's tokenizers, which name no token for unknown text."""
     alphabet = ["<s>", "<pad>", "</s>", *pre_tokenizers.ByteLevel.alphabet()]
-    made = tokenizers.Tokenizer(models.BPE({piece: n for n, piece in enumerate(alphabet)}, []))
-    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer = tokenizers.Tokenizer(models.BPE({piece: n for n, piece in enumerate(alphabet)}, []))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     with pytest.raises(PackageError, match="names no token for unknown text"):
-        vocabulary.parse(made.to_str(), 1)
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    words = vocabulary.parse(made.to_str(), 1)
+        vocabulary.parse(tokenizer.to_str(), 1)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = vocabulary.parse(tokenizer.to_str(), 1)
     assert (words.bos, words.eos, words.unk, words.special_ids) == (0, 2, 1, [0, 1, 2])
     assert len(words.encode("日本")) == 2 + 6

@@ -21,11 +21,11 @@ PUBLISHED: dict[str, dict[str, Any]] = json.loads(
 
 def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = False) -> Path:
     """A copy of the family's model whose config.json has the keys of `change`, or only those."""
-    copy = folder / family
-    shutil.copytree(FAMILIES / family, copy)
+    copy = shutil.copytree(FAMILIES / family, folder / family)
     path = copy / "config.json"
-    stored = {} if whole else json.loads(path.read_text())
-    path.write_text(json.dumps(stored | change))
+    if whole:
+        path.unlink()
+    snapshots.change(path, **change)
     return copy
 
 

@@ -1,6 +1,5 @@
 """The Dense modules of sentence-transformers: what they compute, and which are refused."""
 
-import json
 import shutil
 from pathlib import Path
 from statistics import NormalDist
@@ -34,13 +33,13 @@ def write_dense(folder: Path, layers: list, name: str) -> None:
         place = folder / f"{2 + at}_Dense"
         place.mkdir()
         about = {"bias": bias is not None, "activation_function": KINDS[kind]}
-        (place / "config.json").write_text(json.dumps(about))
+        snapshots.put(place / "config.json", about)
         tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
         save = snapshots.write_torch if name.endswith("bin") else snapshots.write_safetensors
         save(place / name, tensors)
         modules.append(("Dense", place.name))
     entries = [{"type": f"sentence_transformers.models.{k}", "path": p} for k, p in modules]
-    (folder / "modules.json").write_text(json.dumps(entries))
+    snapshots.put(folder / "modules.json", entries)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
@@ -99,7 +98,6 @@ def test_another_product_behind_the_pooling_is_refused(
     tmp_path: Path, key: str, value: object
 ) -> None:
     folder = shutil.copytree(FAMILIES / "gemma3", tmp_path / "model")
-    path = folder / "2_Dense" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    snapshots.change(folder / "2_Dense" / "config.json", **{key: value})
     with pytest.raises(PackageError, match=rf"2_Dense/config.json has {key} {value!r}"):
         snapshots.open_encoder(folder)

@@ -1,11 +1,11 @@
 """export_onnx.py --fp16-of-package and --bf16-of-package: a graph beside the f32 one."""
 
-import json
 from pathlib import Path
 
 import onnx
 import pytest
-from export_packages import RANDOM, check_files, digests, manifest_of, run
+from export_packages import RANDOM, check_files, digests, made, manifest_of, refusal, run
+from export_snapshots import change
 
 from default_package import graph_builder
 from default_package.checks import LIMITS, cosine
@@ -15,16 +15,13 @@ from default_package.runtime import Runtime
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_a_graph_in_16_bits_is_added_to_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
-) -> None:
+def test_a_graph_in_16_bits_is_added_to_a_package(tmp_path: Path, precision: str) -> None:
     out = tmp_path / "engines" / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
-    before, old = manifest_of(out), digests(out)
+    before, old = made(out, *RANDOM, "--precision", "fp32"), digests(out)
     (out / "some.plan").write_bytes(b"plan")
     first = None
     for _ in range(2):
-        assert run(monkeypatch, f"--{precision}-of-package", out) == 0
+        assert run(f"--{precision}-of-package", out) == 0
         first = first or digests(out)
         assert digests(out) == first
     assert [path.name for path in out.parent.iterdir()] == ["mine"]
@@ -49,48 +46,41 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
 ) -> None:
     out = tmp_path / "mine"
     monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", 512)
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32", "--no-sparse") == 0
+    made(out, *RANDOM, "--precision", "fp32", "--no-sparse")
     for _ in range(2):
-        assert run(monkeypatch, "--fp16-of-package", out) == 0
+        assert run("--fp16-of-package", out) == 0
         check_files(out)
     kept = {"manifest.json", "tokenizer.json"}
     assert {path.name for path in out.iterdir()} == kept | {
         name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
     }
     monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", TENSOR_BYTES_MIN)
-    assert run(monkeypatch, "--fp16-of-package", out) == 0
+    assert run("--fp16-of-package", out) == 0
     check_files(out)
     assert "model.fp16.onnx.data" not in manifest_of(out)["files"]
 
 
-def test_a_failed_f16_graph_leaves_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_f16_graph_leaves_the_package(tmp_path: Path) -> None:
     out = tmp_path / "engines" / "mine"
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp32") == 0
+    made(out, *RANDOM, "--precision", "fp32")
     single = (out / "model.onnx").read_bytes()
-    assert run(monkeypatch, *RANDOM, "--out", out, "--precision", "fp16") == 0
+    manifest = made(out, *RANDOM, "--precision", "fp16")
     whole = digests(out)
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "is in 16 bits already" in capsys.readouterr().err
+    assert "is in 16 bits already" in refusal("--fp16-of-package", out)
     assert digests(out) == whole
     model = onnx.load(out / "model.onnx")
     model.producer_name = "pytorch"
     onnx.save(model, out / "model.onnx")
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "was not made by these scripts" in capsys.readouterr().err
+    assert "was not made by these scripts" in refusal("--fp16-of-package", out)
     (out / "model.onnx").write_bytes(b"\xff" * 9)
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "cannot be read" in capsys.readouterr().err
-    manifest = manifest_of(out)
+    assert "cannot be read" in refusal("--fp16-of-package", out)
     canary = manifest["canary"] | {"dense": [1.0] + [0.0] * 15}
-    (out / "manifest.json").write_text(json.dumps(manifest | {"canary": canary}))
+    change(out / "manifest.json", canary=canary)
     (out / "model.onnx").write_bytes(single)
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "vectors of the canary" in capsys.readouterr().err
-    (out / "manifest.json").write_text(json.dumps(manifest | {"format_version": 1}))
-    assert run(monkeypatch, "--fp16-of-package", out) == 1
-    assert "has format_version 1, 2 is needed: make it again with" in capsys.readouterr().err
-    assert run(monkeypatch, "--fp16-of-package", tmp_path / "absent") == 1
-    assert "manifest.json is missing: name the folder of a package" in capsys.readouterr().err
+    assert "vectors of the canary" in refusal("--fp16-of-package", out)
+    change(out / "manifest.json", format_version=1)
+    said = refusal("--fp16-of-package", out)
+    assert "has format_version 1, 2 is needed: make it again with" in said
+    said = refusal("--fp16-of-package", tmp_path / "absent")
+    assert "manifest.json is missing: name the folder of a package" in said
     assert [path.name for path in tmp_path.iterdir()] == ["engines"]

@@ -27,11 +27,12 @@ from model_export import kept
 WEIGHTS = "model.safetensors"
 CHUNK = 1000
 CARD = "---\nlicense: mit\n---\n"
+Files = dict[str, bytes]
 Export = Callable[..., Path | str]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, bytes]:
+def files(tmp_path: Path) -> Files:
     """Of a model as BGE-M3 is published, and some that nobody needs."""
     folder = snapshots.write(tmp_path / "published", container="torch").folder
     snapshots.write(folder)
@@ -44,9 +45,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(
-    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeHub]:
+def hub(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setenv("DUOVEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -55,18 +54,19 @@ def hub(
     monkeypatch.setattr(constants, "ENDPOINT", fake_hub.URL)
     template = f"{fake_hub.URL}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    hub = FakeHub.of(files)
+    hub = FakeHub()
+    hub.publish(files)
     set_client_factory(hub.client)
     yield hub
     set_client_factory(default_client_factory)
 
 
 @pytest.fixture
-def export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Export:
+def export(capsys: pytest.CaptureFixture[str]) -> Export:
     """Runs the command: the package that it prints, or the one sentence of its refusal."""
 
     def done(*words: str, model: str = NAME) -> Path | str:
-        status = run(monkeypatch, "--model", model, "--precision", "fp32", *words)
+        status = run("--model", model, "--precision", "fp32", *words)
         said = capsys.readouterr()
         if status == 0:
             return Path(said.out.strip())
@@ -119,7 +119,7 @@ def test_a_folder_stands_in_the_names_place(tmp_path: Path, hub: FakeHub, export
 
 @pytest.mark.parametrize("name", [WEIGHTS, "pytorch_model.bin"])
 def test_weights_are_taken_as_they_are_published(
-    hub: FakeHub, files: dict[str, bytes], export: Export, name: str
+    hub: FakeHub, files: Files, export: Export, name: str
 ) -> None:
     """BGE-M3 has pytorch_model.bin and no safetensors."""
     del files[{WEIGHTS: "pytorch_model.bin"}.get(name, WEIGHTS)]
@@ -134,7 +134,7 @@ def kept_of(size: int) -> int:
 
 
 def test_a_connection_that_is_cut_goes_on(
-    hub: FakeHub, files: dict[str, bytes], export: Export, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, files: Files, export: Export, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     hub.cuts = 2
@@ -147,7 +147,7 @@ def test_a_connection_that_is_cut_goes_on(
 @pytest.mark.parametrize("ranges", [True, False])
 def test_an_interrupted_download_goes_on_with_the_next_run(
     hub: FakeHub,
-    files: dict[str, bytes],
+    files: Files,
     export: Export,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -186,13 +186,11 @@ def test_a_gated_model_needs_a_token_which_stays_with_the_hub(
 
 
 def test_a_revision_that_moves_is_taken_when_it_is_asked_for(
-    hub: FakeHub, files: dict[str, bytes], export: Export
+    hub: FakeHub, files: Files, export: Export
 ) -> None:
     first = export()
-    newer = files | {"README.md": b"---\nlicense: apache-2.0\n---\n"}
-    commit = fake_hub.commit_of(newer)
-    hub.commits[commit] = newer
-    hub.revisions |= {"v1": hub.revisions["main"], "main": commit}
+    hub.revisions["v1"] = hub.revisions["main"]
+    commit = hub.publish(files | {"README.md": b"---\nlicense: apache-2.0\n---\n"})
     assert export() == first
     second = export("--update")
     assert isinstance(second, Path) and isinstance(first, Path)
@@ -220,18 +218,14 @@ def test_other_wishes_are_another_package_and_need_no_network(
 
 
 def test_token_vectors_are_fetched_when_they_are_asked_for(
-    hub: FakeHub, export: Export, tmp_path: Path
+    hub: FakeHub, files: Files, export: Export, tmp_path: Path
 ) -> None:
     head = {"weight": np.ones((12, 16), np.float32), "bias": np.ones(12, np.float32)}
     snapshots.write_torch(tmp_path / "head", head)
     refused = str(export("--token-vectors"))
     assert "colbert_linear.pt is missing, the head for token vectors" in refused
     assert hub.sent(WEIGHTS) == []
-    files = hub.commits[hub.revisions["main"]] | {
-        "colbert_linear.pt": (tmp_path / "head").read_bytes()
-    }
-    commit = fake_hub.commit_of(files)
-    hub.commits, hub.revisions = {commit: files}, {"main": commit}
+    hub.publish(files | {"colbert_linear.pt": (tmp_path / "head").read_bytes()})
     plain = export("--update")
     assert isinstance(plain, Path) and "token_vector_size" not in manifest_of(plain)
     assert hub.sent("colbert_linear.pt") == []
@@ -240,21 +234,21 @@ def test_token_vectors_are_fetched_when_they_are_asked_for(
     assert len(hub.sent(WEIGHTS)) == 1
 
 
-def config(**changes: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+def config(**changes: object) -> Callable[[Files], Files]:
     """The files with other keys in config.json."""
 
-    def changed(files: dict[str, bytes]) -> dict[str, bytes]:
+    def changed(files: Files) -> Files:
         content = json.loads(files["config.json"]) | changes
         return files | {"config.json": json.dumps(content).encode()}
 
     return changed
 
 
-def without(*names: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+def without(*names: str) -> Callable[[Files], Files]:
     return lambda files: {name: data for name, data in files.items() if name not in names}
 
 
-def quantized(files: dict[str, bytes]) -> dict[str, bytes]:
+def quantized(files: Files) -> Files:
     name = b"encoder.layer.0.output.dense.weight"
     at = files[WEIGHTS].index(b'"F32"', files[WEIGHTS].index(name))
     data = files[WEIGHTS]
@@ -284,15 +278,9 @@ def quantized(files: dict[str, bytes]) -> dict[str, bytes]:
     ],
 )
 def test_what_cannot_be_served_is_refused_before_its_weights_are_fetched(
-    hub: FakeHub,
-    export: Export,
-    change: Callable[[dict[str, bytes]], dict[str, bytes]],
-    sentence: str,
+    hub: FakeHub, files: Files, export: Export, change: Callable[[Files], Files], sentence: str
 ) -> None:
-    files = change(hub.commits[hub.revisions["main"]])
-    files["colbert_linear.pt"] = b"of BGE-M3"
-    commit = fake_hub.commit_of(files)
-    hub.commits, hub.revisions = {commit: files}, {"main": commit}
+    commit = hub.publish(change(files) | {"colbert_linear.pt": b"of BGE-M3"})
     answer = str(export())
     assert answer.startswith(f"error: {NAME} at {commit[:12]}: ")
     assert sentence in answer

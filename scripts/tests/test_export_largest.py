@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from export_graphs import changed, encoder_of, written
-from export_packages import RANDOM, manifest_of, run
+from export_packages import RANDOM, made, manifest_of, run
 from export_snapshots import TOKENIZER
 from onnx import TensorProto
 
@@ -78,11 +78,9 @@ def test_a_package_without_the_numbers_gets_them_with_its_graph_in_16_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine"
-    arguments = [*RANDOM, "--out", out, "--precision", "fp32", "--skip-verify"]
-    assert run(monkeypatch, *arguments) == 0
-    assert largest.KEY not in manifest_of(out)
+    assert largest.KEY not in made(out, *RANDOM, "--precision", "fp32", "--skip-verify")
     for _ in range(2):
-        assert run(monkeypatch, "--fp16-of-package", out) == 0
+        assert run("--fp16-of-package", out) == 0
         assert manifest_of(out)[largest.KEY].keys() == {"texts", *largest.KINDS}
         assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
         # The second time it is read.

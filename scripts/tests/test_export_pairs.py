@@ -9,7 +9,8 @@ from typing import Any
 import export_snapshots as snapshots
 import numpy as np
 import pytest
-from export_packages import check_files, manifest_of, run
+from export_packages import check_files, made, refusal
+from export_snapshots import change
 
 from default_package.choices import Pooling
 from default_package.errors import PackageError
@@ -36,20 +37,13 @@ def folder(tmp_path: Path) -> Path:
     return copied("xlm-roberta-pairs", tmp_path)
 
 
-def change(folder: Path, name: str, **keys: Any) -> None:
-    path = folder / name
-    stored = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(stored | keys), encoding="utf-8")
-
-
 @pytest.mark.parametrize("family", ["xlm-roberta", "bert", "modernbert"])
 def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, tmp_path: Path
 ) -> None:
     folder, out = copied(f"{family}-pairs", tmp_path), tmp_path / "out"
-    assert run(monkeypatch, "--model", folder, "--precision", "fp32", "--out", out) == 0
+    manifest = made(out, "--model", folder, "--precision", "fp32")
     check_files(out)
-    manifest = manifest_of(out)
     assert (manifest["kind"], manifest["hidden_size"]) == ("cross-encoder", 2)
     pooling = "mean" if family == "modernbert" else "cls"
     assert (manifest["pooling"], manifest["sparse"], manifest["prompts"]) == (pooling, None, {})
@@ -66,11 +60,11 @@ def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
 
 def test_files_of_sentence_transformers_are_those_of_the_same_model(folder: Path) -> None:
     plain = sentence.read(folder)
-    (folder / "modules.json").write_text(json.dumps([MODULE]))
-    change(folder, "sentence_bert_config.json", **TASK, max_seq_length=20)
+    snapshots.put(folder / "modules.json", [MODULE])
+    change(folder / "sentence_bert_config.json", **TASK, max_seq_length=20)
     about = {"model_type": "CrossEncoder", "prompts": {}, "activation_fn": "torch.nn.Sigmoid"}
-    change(folder, "config_sentence_transformers.json", **about)
-    change(folder, "config.json", sentence_transformers={"activation_fn": "torch.nn.Identity"})
+    change(folder / "config_sentence_transformers.json", **about)
+    change(folder / "config.json", sentence_transformers={"activation_fn": "torch.nn.Identity"})
     said = sentence.read(folder)
     assert (said.scorer, said.pooling, said.tokens_max) == (plain.scorer, Pooling.CLS, 20)
     snapshots.open_encoder(folder)
@@ -122,8 +116,8 @@ def test_another_cross_encoder_is_refused_by_what_it_lacks(
     folder = shutil.copytree(FAMILIES / model, tmp_path / "model")
     (folder / "modules.json").unlink()
     named = {"architectures": ["AnyForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
-    change(folder, "config.json", **named)
-    change(folder, name, **keys)
+    change(folder / "config.json", **named)
+    change(folder / name, **keys)
     with pytest.raises(PackageError, match=message):
         sentence.read(folder)
 
@@ -137,9 +131,9 @@ def test_the_tokenizer_says_whether_a_second_text_has_a_type_of_its_own(tmp_path
     end = json.loads((folder / "tokenizer.json").read_text())["post_processor"]["pair"][-1]
     assert (end["SpecialToken"]["type_id"], separator(folder)) == (1, 2)
     inputs = ["input_ids", "attention_mask"]
-    change(folder, "tokenizer_config.json", model_input_names=[*inputs, "token_type_ids"])
+    change(folder / "tokenizer_config.json", model_input_names=[*inputs, "token_type_ids"])
     assert separator(folder) == 2
-    change(folder, "tokenizer_config.json", model_input_names=inputs)
+    change(folder / "tokenizer_config.json", model_input_names=inputs)
     assert separator(folder) is None
     (folder / "tokenizer_config.json").unlink()
     shutil.copy(snapshots.TOKENIZER, folder / "tokenizer.json")
@@ -147,14 +141,12 @@ def test_the_tokenizer_says_whether_a_second_text_has_a_type_of_its_own(tmp_path
     shutil.copy(FAMILIES / "bert-pairs" / "tokenizer.json", folder)
     stored = json.loads((folder / "tokenizer.json").read_text())
     stored["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = 0
-    change(folder, "tokenizer.json", **stored)
+    change(folder / "tokenizer.json", **stored)
     with pytest.raises(PackageError, match=r"the types \[0, 0, 0, 1, 0\]: only type 0"):
         separator(folder)
 
 
-def test_what_only_models_of_vectors_have_cannot_be_asked_for(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_only_models_of_vectors_have_cannot_be_asked_for(folder: Path, tmp_path: Path) -> None:
     for flags in (["--query-prompt", "q: "], ["--shorter-vectors", "1"], ["--token-vectors"]):
-        assert run(monkeypatch, "--model", folder, "--out", tmp_path / "out", *flags) == 1
-        assert "is a cross-encoder" in capsys.readouterr().err
+        said = refusal("--model", folder, "--out", tmp_path / "out", *flags)
+        assert "is a cross-encoder" in said

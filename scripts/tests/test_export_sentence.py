@@ -6,7 +6,8 @@ from typing import Any
 
 import export_snapshots as snapshots
 import pytest
-from export_packages import manifest_of, run
+from export_packages import made, refusal
+from export_snapshots import change, put
 
 from default_package.choices import Pooling
 from default_package.errors import PackageError
@@ -26,10 +27,6 @@ def folder(tmp_path: Path) -> Path:
     return snapshots.write(tmp_path / "model").folder
 
 
-def put(folder: Path, name: str, content: Any) -> None:
-    (folder / name).write_text(json.dumps(content), encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("content", "pooling"),
     [
@@ -42,7 +39,7 @@ def put(folder: Path, name: str, content: Any) -> None:
     ],
 )
 def test_the_pooling_is_the_files(folder: Path, content: Any, pooling: Pooling) -> None:
-    put(folder, POOLING, content)
+    put(folder / POOLING, content)
     assert sentence.read(folder).pooling is pooling
     other = Pooling.MEAN if pooling is Pooling.CLS else Pooling.CLS
     assert sentence.read(folder, other).pooling is other
@@ -64,7 +61,7 @@ def test_a_text_has_as_many_tokens_as_the_files_say(
     folder: Path, files: dict[str, Any], tokens: int
 ) -> None:
     for name, content in files.items():
-        put(folder, name, content)
+        put(folder / name, content)
     said = sentence.read(folder)
     assert snapshot.read_config(folder, said).max_input_tokens == tokens
 
@@ -89,24 +86,20 @@ def test_a_text_has_as_many_tokens_as_the_files_say(
 def test_prompts_are_the_files(
     folder: Path, content: Any, prompts: dict[str, str], default: str | None
 ) -> None:
-    put(folder, MODEL, content)
+    put(folder / MODEL, content)
     said = sentence.read(folder)
     assert (said.prompts, said.default_prompt) == (prompts, default)
     # Others are told of: clients must send them.
     assert ("sts" in said.sources["prompts"]) == ("sts" in content.get("prompts", {}))
 
 
-def test_the_manifest_says_what_was_taken_and_from_where(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(folder, POOLING, {"pooling_mode_mean_tokens": True})
-    put(folder, MODULE, {"max_seq_length": 12})
+def test_the_manifest_says_what_was_taken_and_from_where(folder: Path, tmp_path: Path) -> None:
+    put(folder / POOLING, {"pooling_mode_mean_tokens": True})
+    put(folder / MODULE, {"max_seq_length": 12})
     prompts = {"query": "q: ", "document": "d: ", "sts": "s: "}
-    put(folder, MODEL, {"prompts": prompts, "default_prompt_name": "document"})
-    out = tmp_path / "out"
-    exporting = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", out]
-    assert run(monkeypatch, *exporting) == 0
-    manifest = manifest_of(out)
+    put(folder / MODEL, {"prompts": prompts, "default_prompt_name": "document"})
+    exporting = [tmp_path / "out", "--model", folder, "--precision", "fp32", "--skip-verify"]
+    manifest = made(*exporting)
     assert (manifest["pooling"], manifest["max_input_tokens"]) == ("mean", 12)
     assert len(manifest["canary"]["token_ids"]) <= 12
     assert manifest["prompts"] == {"query": "q: ", "passage": "d: "}
@@ -118,8 +111,7 @@ def test_the_manifest_says_what_was_taken_and_from_where(
         "prompts": sent_by_clients,
     }
     flags = ["--max-tokens", "30", "--pooling", "cls", "--query-prompt", "x "]
-    assert run(monkeypatch, *exporting, *flags) == 0
-    manifest = manifest_of(out)
+    manifest = made(*exporting, *flags)
     assert (manifest["pooling"], manifest["max_input_tokens"]) == ("cls", 30)
     assert manifest["prompts"] == {"query": "x ", "passage": "d: "}
     assert manifest["sources"] == {
@@ -140,32 +132,27 @@ def test_the_manifest_says_what_was_taken_and_from_where(
 def test_shorter_vectors_are_those_that_the_model_was_trained_for(
     folder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     stored: Any,
     flags: list[str],
     found: list[int],
     source: str | None,
 ) -> None:
-    content = json.loads((folder / "config.json").read_text())
-    put(folder, "config.json", content | {"matryoshka_dimensions": stored})
-    common = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", tmp_path / "out"]
-    assert run(monkeypatch, *common, *flags) == 0
-    manifest = manifest_of(tmp_path / "out")
+    change(folder / "config.json", matryoshka_dimensions=stored)
+    exporting = [tmp_path / "out", "--model", folder, "--precision", "fp32", "--skip-verify"]
+    manifest = made(*exporting, *flags)
     assert manifest["matryoshka_dimensions"] == found
     assert manifest["sources"].get("matryoshka_dimensions") == source
 
 
 @pytest.mark.parametrize("wrong", [[17], ["8"], "8", [0], [True]])
 def test_vectors_that_cannot_be_cut_so_are_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, wrong: Any
+    folder: Path, tmp_path: Path, wrong: Any
 ) -> None:
-    content = json.loads((folder / "config.json").read_text())
-    common = ["--model", folder, "--precision", "fp32", "--skip-verify", "--out", tmp_path / "out"]
-    assert run(monkeypatch, *common, "--shorter-vectors", "4,16") == 1
-    assert "--shorter-vectors: numbers from 1 to 15" in capsys.readouterr().err
-    put(folder, "config.json", content | {"matryoshka_dimensions": wrong})
-    assert run(monkeypatch, *common) == 1
-    assert "config.json has matryoshka_dimensions" in capsys.readouterr().err
+    exporting = ["--model", folder, "--precision", "fp32", "--out", tmp_path / "out"]
+    said = refusal(*exporting, "--shorter-vectors", "4,16")
+    assert "--shorter-vectors: numbers from 1 to 15" in said
+    change(folder / "config.json", matryoshka_dimensions=wrong)
+    assert "config.json has matryoshka_dimensions" in refusal(*exporting)
 
 
 def test_what_no_file_says_has_a_source_too(folder: Path) -> None:
@@ -206,7 +193,7 @@ REFUSED = [
 def test_a_key_that_cannot_be_honoured_is_named(
     folder: Path, name: str, content: Any, message: str
 ) -> None:
-    put(folder, name, content)
+    put(folder / name, content)
     with pytest.raises(PackageError) as refused:
         sentence.read(folder)
     assert f"{folder / name} {message}" in str(refused.value)
@@ -223,7 +210,7 @@ def test_no_module_is_lost_silently(folder: Path) -> None:
         ({"type": "sentence_transformers.models.Transformer", "path": "0_T"}, "in '0_T'"),
     ]:
         pooling = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
-        put(folder, "modules.json", [entry, pooling])
+        put(folder / "modules.json", [entry, pooling])
         with pytest.raises(PackageError, match=message):
             sentence.read(folder)
     (folder / "modules.json").unlink()
@@ -235,16 +222,16 @@ def test_no_module_is_lost_silently(folder: Path) -> None:
 
 
 def test_vectors_of_length_one_suit_only_the_cosine_where_nothing_normalizes(folder: Path) -> None:
-    put(folder, MODEL, {"similarity_fn_name": "dot"})
+    put(folder / MODEL, {"similarity_fn_name": "dot"})
     sentence.read(folder)
-    put(folder, "modules.json", json.loads((folder / "modules.json").read_text())[:2])
+    put(folder / "modules.json", json.loads((folder / "modules.json").read_text())[:2])
     with pytest.raises(PackageError, match="has similarity_fn_name 'dot' and .* no Normalize"):
         sentence.read(folder)
-    put(folder, MODEL, {"similarity_fn_name": "cosine"})
+    put(folder / MODEL, {"similarity_fn_name": "cosine"})
     sentence.read(folder)
 
 
 def test_small_letters_are_no_matter_where_the_tokenizer_makes_them(tmp_path: Path) -> None:
     folder = snapshots.write(tmp_path, BERT).folder
-    put(folder, MODULE, {"do_lower_case": True})
+    put(folder / MODULE, {"do_lower_case": True})
     sentence.read(folder)

@@ -3,17 +3,14 @@
 What the reference implementation gives is compared in test_export_families.py.
 """
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import export_snapshots as snapshots
 import numpy as np
 import pytest
 from export_graphs import written, written_in_fp8
+from export_packages import made, refusal
 
-import export_onnx
 from default_package import checks
 from default_package.choices import Precision
 from default_package.errors import PackageError
@@ -35,30 +32,25 @@ def head(width: int = WIDTH, hidden: int = 16) -> dict[str, np.ndarray]:
     }
 
 
-def export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *wishes: str
-) -> tuple[int, Path, dict[str, Any]]:
-    """Exit status, the package and its manifest."""
-    out = tmp_path / "engines" / "mine"
-    arguments = ["--model", tmp_path / "model", "--out", out, *wishes]
-    monkeypatch.setattr(sys, "argv", ["export_onnx.py", *map(str, arguments)])
-    status = export_onnx.main()
-    return status, out, json.loads((out / "manifest.json").read_text()) if status == 0 else {}
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model with both heads."""
+    folder = snapshots.write(tmp_path / "model").folder
+    snapshots.write_torch(folder / COLBERT_FILE, head())
+    return folder
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_the_head_becomes_an_output_with_golden_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+    folder: Path, tmp_path: Path, precision: str
 ) -> None:
-    snapshots.write(tmp_path / "model")
-    snapshots.write_torch(tmp_path / "model" / COLBERT_FILE, head())
-    wishes = ["--precision", precision, "--token-vectors"]
-    status, out, manifest = export(tmp_path, monkeypatch, *wishes)
-    assert (status, manifest["token_vector_size"]) == (0, WIDTH)
+    out = tmp_path / "out"
+    manifest = made(out, "--model", folder, "--precision", precision, "--token-vectors")
+    assert manifest["token_vector_size"] == WIDTH
     assert manifest["outputs"]["token_vectors"] == "float32"
     canary = manifest["canary"]
     ids = canary["token_ids"]
-    encoder = snapshots.open_encoder(tmp_path / "model")
+    encoder = snapshots.open_encoder(folder)
     expected = ReferenceEncoder(encoder).run(ids).token_vectors
     assert expected is not None and expected.shape == (len(ids), WIDTH)
     assert [place for place, _ in canary["token_vectors"]] == [1, len(ids) // 2, len(ids) - 1]
@@ -72,12 +64,10 @@ def test_the_head_becomes_an_output_with_golden_numbers(
 
 
 def test_a_package_has_the_head_only_when_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    snapshots.write(tmp_path / "model")
-    snapshots.write_torch(tmp_path / "model" / COLBERT_FILE, head())
-    status, _, manifest = export(tmp_path, monkeypatch)
-    assert status == 0 and "--token-vectors takes them in" in capsys.readouterr().err
+    manifest = made(tmp_path / "out", "--model", folder)
+    assert "--token-vectors takes them in" in capsys.readouterr().err
     assert "token_vector_size" not in manifest
     assert "token_vectors" not in {**manifest["outputs"], **manifest["canary"]}
 
@@ -93,31 +83,23 @@ def test_a_package_has_the_head_only_when_it_is_asked_for(
     ],
 )
 def test_a_head_that_cannot_be_used_is_one_sentence(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    file: dict[str, np.ndarray] | None,
-    sentence: str,
+    folder: Path, tmp_path: Path, file: dict[str, np.ndarray] | None, sentence: str
 ) -> None:
-    snapshots.write(tmp_path / "model")
+    (folder / COLBERT_FILE).unlink()
     if file is not None:
-        snapshots.write_torch(tmp_path / "model" / COLBERT_FILE, file)
-    status, _, _ = export(tmp_path, monkeypatch, "--token-vectors")
-    assert status == 1 and sentence in capsys.readouterr().err
+        snapshots.write_torch(folder / COLBERT_FILE, file)
+    said = refusal("--model", folder, "--out", tmp_path / "out", "--token-vectors")
+    assert sentence in said
 
 
-def test_token_vectors_come_beside_lexical_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    snapshots.write(tmp_path / "model")
-    status, _, _ = export(tmp_path, monkeypatch, "--token-vectors", "--no-sparse")
-    assert status == 1 and "do not go together: leave one out" in capsys.readouterr().err
+def test_token_vectors_come_beside_lexical_weights(folder: Path, tmp_path: Path) -> None:
+    wishes = ["--token-vectors", "--no-sparse"]
+    said = refusal("--model", folder, "--out", tmp_path / "out", *wishes)
+    assert "do not go together: leave one out" in said
 
 
-def test_graphs_in_8_bits_have_the_output(tmp_path: Path) -> None:
-    snapshots.write(tmp_path / "model")
-    snapshots.write_torch(tmp_path / "model" / COLBERT_FILE, head())
-    encoder = snapshots.open_encoder(tmp_path / "model")
+def test_graphs_in_8_bits_have_the_output(folder: Path, tmp_path: Path) -> None:
+    encoder = snapshots.open_encoder(folder)
     source = written(encoder, Precision.FP32, tmp_path / "single")
     whole = Runtime(source, "f32").run(SEQUENCES, 1, "cls")
     target = source.parent / int8.GRAPH
