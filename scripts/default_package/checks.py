@@ -89,7 +89,7 @@ def check_reference(found: list[Found], expected: list[Vectors], limits: Limits)
     demand(largest <= limits.token_weight_max, "the token weights are not the reference's")
 
 
-def least_cosine(found: Found, expected: Found | Vectors) -> float:
+def least_cosine(found: Found, expected: Found) -> float:
     """Of all token vectors of a text, which have length one; 1 where the model has none."""
     if found.token_vectors is None or expected.token_vectors is None:
         demand(found.token_vectors is expected.token_vectors, "token vectors are missing")

@@ -1,8 +1,9 @@
 """What a network is, wherever its weights come from: sizes, tensors by name, lexical head."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from types import EllipsisType
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from families.family import Family
 
 from .choices import Pooling
 from .sparse_head import SparseHead, load
-from .weights import Config, Model
+from .weights import Config, Model, dequantize_q4_0
 
+Rows = slice | EllipsisType
+"""Of a tensor."""
+WORD_TABLE = "emb.word"
 RELATIVE_BUCKETS = 32
 RELATIVE_REACH = 128
 """Distance from which all are in the last bucket."""
@@ -160,14 +164,20 @@ def relative_buckets() -> np.ndarray:
     return np.where(distances > 0, half, 0) + np.where(far < exact, np.abs(distances), wide)
 
 
-class TensorSource(Protocol):
+@dataclass(frozen=True)
+class Tensors:
     """Gives tensors one at a time, so that a network larger than memory can be written."""
+
+    read: Callable[[str, Rows], np.ndarray]
+    """f32 rows of a tensor, of all or of the word table."""
 
     def tensor(self, name: str) -> np.ndarray:
         """f32, of the shape in `tensor_shapes`."""
+        return self.read(name, ...)
 
     def word_rows(self, rows: slice) -> np.ndarray:
         """Word embeddings of these ids, f32 `[rows, hidden]`."""
+        return self.read(WORD_TABLE, rows)
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,7 @@ class Encoder:
     """A network with weights; `head` is absent for a model without lexical weights."""
 
     architecture: Architecture
-    source: TensorSource
+    source: Tensors
     head: SparseHead | None
 
     @property
@@ -197,4 +207,9 @@ def of_wheel(model: Model) -> Encoder:
     """
     sizes = replace(model.config, vocab_rows=len(model.vocabulary.pieces))
     architecture = Architecture(sizes, BERT, Pooling.MEAN, model.vocabulary.pad)
-    return Encoder(architecture, model, load(model.vocabulary))
+
+    def read(name: str, rows: Rows) -> np.ndarray:
+        is_word = name == WORD_TABLE
+        return dequantize_q4_0(model.word_blocks[rows]) if is_word else model.tensors[name][rows]
+
+    return Encoder(architecture, Tensors(read), load(model.vocabulary))

@@ -8,13 +8,14 @@ be committed.
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from .choices import Pooling
 from .encoder import RELATIVE_REACH, Encoder, relative_buckets, tensor_shapes
+from .rows import Found
 from .sparse_head import NORM_FLOOR, SparseHead
 
 ERF = np.frompyfunc(math.erf, 1, 1)
@@ -35,17 +36,11 @@ ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class Vectors:
+class Vectors(Found):
     """Results for one sequence of token ids."""
 
-    dense: np.ndarray
-    """f32 `[hidden]`, L2-normalized."""
-    token_weights: np.ndarray
-    """f32 `[length]`, one for each position."""
-    hidden: np.ndarray
+    hidden: np.ndarray = field(kw_only=True)
     """f64 `[length, hidden]`, the last hidden states."""
-    token_vectors: np.ndarray | None = None
-    """f32 `[length, width]`, L2-normalized each, of a model that has them."""
 
 
 def attention(
@@ -74,7 +69,7 @@ class ReferenceEncoder:
         self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
 
     def run(self, token_ids: list[int]) -> Vectors:
-        """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
+        """Everything of one sequence."""
         first = self._architecture.first_position
         found = [self._source.word_rows(slice(word, word + 1)) for word in token_ids]
         words = np.concatenate(found).astype(np.float64)
@@ -98,13 +93,11 @@ class ReferenceEncoder:
             pooled = self._linear(pooled, f"dense{number}")
             pooled = self._norm(ACTIVATIONS[module.activation](pooled), f"dense{number}.ln")
         dense = pooled / np.sqrt((pooled * pooled).sum())
-        weights = self._weights(hidden, token_ids)
-        found = Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
-        if "tok.w" not in self._names:
-            return found
-        vectors = self._linear(hidden, "tok")
-        vectors /= np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
-        return replace(found, token_vectors=vectors.astype(np.float32))
+        found = [dense, self._weights(hidden, token_ids)]
+        if "tok.w" in self._names:
+            vectors = self._linear(hidden, "tok")
+            found.append(vectors / np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True)))
+        return Vectors(*(one.astype(np.float32) for one in found), hidden=hidden)
 
     def _tensor(self, name: str) -> np.ndarray:
         return self._source.tensor(name).astype(np.float64)

@@ -34,20 +34,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Found:
-    """What a graph gives for one text."""
+    """What a model gives for one text, or for a batch."""
 
     dense: np.ndarray
+    """f32 `[width]`, L2-normalized."""
     token_weights: np.ndarray
+    """f32 `[length]`, one for each position; zeros without a head."""
     token_vectors: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What a graph gives for a batch. Token weights are zeros for a graph without a head."""
-
-    dense: np.ndarray
-    token_weights: np.ndarray
-    token_vectors: np.ndarray | None
+    """f32 `[length, width]`, L2-normalized each, of a model that has them."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Batch:
     inputs: dict[str, np.ndarray]
     places: list[Place]
 
-    def split(self, ran: Outputs) -> dict[int, Found]:
+    def split(self, ran: Found) -> dict[int, Found]:
         """The graph's outputs, by the number of the text."""
         vectors = ran.token_vectors
         return {

@@ -8,7 +8,7 @@ import numpy as np
 import openvino
 
 from . import rows
-from .rows import Batch, Found, Outputs
+from .rows import Batch, Found
 
 
 class Runtime:
@@ -19,13 +19,13 @@ class Runtime:
         settings = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
         self._compiled = core.compile_model(str(path), "CPU", settings)
 
-    def run_rows(self, inputs: dict[str, np.ndarray]) -> Outputs:
+    def run_rows(self, inputs: dict[str, np.ndarray]) -> Found:
         """All outputs of a batch, as the graph gives them."""
         result = self._compiled(inputs)
         found = {port.any_name: np.array(result[port]) for port in self._compiled.outputs}
         zeros = np.zeros(inputs["input_ids"].shape, np.float32)
         weights = found.get("token_weights", zeros)
-        return Outputs(found["dense"], weights, found.get("token_vectors"))
+        return Found(found["dense"], weights, found.get("token_vectors"))
 
     def run(self, sequences: Sequence[Sequence[int]], pad: int, pooling: str) -> list[Found]:
         """What is found for each sequence of token ids, in order."""

@@ -69,14 +69,6 @@ class Model:
     word_blocks: np.ndarray
     """Q4_0 blocks of the word embeddings, uint8 `[vocab_rows, hidden / 32, 18]`."""
 
-    def tensor(self, name: str) -> np.ndarray:
-        """One of those but the word embeddings."""
-        return self.tensors[name]
-
-    def word_rows(self, rows: slice) -> np.ndarray:
-        """Word embeddings of these ids, f32 `[rows, hidden]`."""
-        return dequantize_q4_0(self.word_blocks[rows])
-
 
 def dequantize_q4_0(blocks: np.ndarray) -> np.ndarray:
     """uint8 `[..., blocks, 18]` -> f32 `[..., blocks * 32]`.

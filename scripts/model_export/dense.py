@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from default_package.encoder import Dense
+from default_package.encoder import Dense, Rows
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile
 from families.family import Scorer
@@ -68,7 +68,7 @@ def of_pairs(
         shape = (1, width) if name.endswith("weight") else (1,)
         score = take(name, shape)
 
-        def part(rows: stored.Rows) -> np.ndarray:
+        def part(rows: Rows) -> np.ndarray:
             first = score.read()
             return np.concatenate([first, np.full_like(first, value)])[rows]
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from default_package.encoder import Architecture, Encoder, tensor_shapes
+from default_package.encoder import WORD_TABLE, Architecture, Encoder, Rows, Tensors, tensor_shapes
 from default_package.sparse_head import SparseHead
 from default_package.weights import Config
 
-CHUNK_VALUES = 1 << 22
-"""Numbers made at once: 16 MB."""
 POSITION_DEVIATION, TYPE_DEVIATION = 0.3, 0.1
 """Beside words of deviation 1."""
 NORM_DEVIATION = 0.03
@@ -32,7 +30,7 @@ HEAD_METHOD = "seeded random numbers, for tests and benches"
 
 @dataclass(frozen=True)
 class RandomTensors:
-    """Implements TensorSource: each tensor has a stream of its own, made when it is asked for."""
+    """Each tensor has a stream of its own, made when it is asked for."""
 
     architecture: Architecture
     seed: int
@@ -42,17 +40,20 @@ class RandomTensors:
         """Those of its architecture."""
         return self.architecture.sizes
 
-    def tensor(self, name: str) -> np.ndarray:
+    def read(self, name: str, rows: Rows) -> np.ndarray:
+        """As Tensors has it."""
+        if name == WORD_TABLE:
+            return self._word_rows(rows)
         shape = tensor_shapes(self.architecture)[name]
         values = self._stream(name, 0, math.prod(shape)).reshape(shape)
         values *= self._deviation(name, shape)
         if name.endswith("ln.w"):
             values += 1.0
-        return values
+        return values[rows]
 
-    def word_rows(self, rows: slice) -> np.ndarray:
+    def _word_rows(self, rows: Rows) -> np.ndarray:
         hidden = self.sizes.hidden
-        start, stop, _ = rows.indices(self.sizes.vocab_rows)
+        start, stop, _ = (slice(None) if rows is ... else rows).indices(self.sizes.vocab_rows)
         exact = self._stream("emb.word", start * hidden, (stop - start) * hidden)
         # Graphs store the table as f16: rounded here, the reference sees the same numbers.
         return exact.reshape(-1, hidden).astype(np.float16).astype(np.float32)
@@ -79,20 +80,15 @@ class RandomTensors:
     def _stream(self, name: str, start: int, count: int) -> np.ndarray:
         """Numbers `start` to `start + count` of a tensor, f32: uniform, mean 0, deviation 1.
 
-        Made from the raw bits of PCG64, which numpy promises never to change. One step of it gives
-        two numbers, so rows start at a whole step only when the width is even.
+        One step of PCG64 gives two numbers, so rows start at a whole step only when the width is
+        even.
         """
         key = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
         bits = np.random.PCG64(int.from_bytes(key[:16], "little"))
         bits.advance(start // 2)
-        values = np.empty(count, np.float32)
-        step = np.float32(2.0 * math.sqrt(3.0) / 2**24)
-        for at in range(0, count, CHUNK_VALUES):
-            part = values[at : at + CHUNK_VALUES]
-            raw = bits.random_raw((len(part) + 1) // 2).view(np.uint32)[: len(part)]
-            part[:] = raw >> 8
-            part -= np.float32(2**23)
-            part *= step
+        values = np.random.Generator(bits).random(count, np.float32)
+        values -= np.float32(0.5)
+        values *= np.float32(2.0 * math.sqrt(3.0))
         return values
 
 
@@ -100,4 +96,4 @@ def make(architecture: Architecture, seed: int, *, with_head: bool) -> Encoder:
     """An encoder with these sizes; the same seed gives the same numbers everywhere."""
     tensors = RandomTensors(architecture, seed)
     head = SparseHead(tensors.head_weights().tolist(), 0.01, HEAD_METHOD) if with_head else None
-    return Encoder(architecture, tensors, head)
+    return Encoder(architecture, Tensors(tensors.read), head)

@@ -6,14 +6,12 @@ They are checked before any is read.
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from default_package.choices import Pooling
-from default_package.encoder import Architecture, Encoder, tensor_shapes
+from default_package.encoder import WORD_TABLE, Architecture, Encoder, Tensors, tensor_shapes
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile, read_json
 from default_package.sparse_head import SparseHead
@@ -26,26 +24,12 @@ from .sentence import Sentence
 from .stored import Stored
 from .torch_file import FLOATS
 
-WORD_TABLE = "emb.word"
 OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 """BERT's first releases were converted with these, and were never renamed."""
 TOKENIZER_FILE = "tokenizer.json"
 HEAD_FILE = "sparse_linear.pt"
 COLBERT_FILE = "colbert_linear.pt"
 """Lies beside it in BGE-M3, and gives each token a vector."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Implements TensorSource over the files of a snapshot."""
-
-    tensors: Mapping[str, Stored]
-
-    def tensor(self, name: str) -> np.ndarray:
-        return self.tensors[name].read()
-
-    def word_rows(self, rows: slice) -> np.ndarray:
-        return self.tensors[WORD_TABLE].read(rows)
 
 
 def open_encoder(
@@ -92,7 +76,8 @@ def open_encoder(
     token_width = tokens["tok.w"].shape[0] if tokens else None
     architecture = replace(architecture, dense=modules, token_width=token_width)
     head = _head(folder, weights, architecture) if with_head else None
-    return Encoder(architecture, Snapshot(tensors | behind | tokens), head)
+    tensors |= behind | tokens
+    return Encoder(architecture, Tensors(lambda name, rows: tensors[name].read(rows)), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:

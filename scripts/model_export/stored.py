@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import EllipsisType
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from default_package.encoder import Rows
 from default_package.errors import PackageError
 
 from . import torch_file
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of a model's weights, and of a module's, the first that is there."""
-Rows = slice | EllipsisType
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Small encoders, changed where a test wants it, and their graphs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import export_snapshots as snapshots
@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from default_package import graph, rows
 from default_package.choices import Pooling, Precision
-from default_package.encoder import Encoder, TensorSource
+from default_package.encoder import Encoder, Tensors
 from families import XLM_ROBERTA
 from families.family import Family
 from model_export import half_package, random_encoder
@@ -19,7 +19,7 @@ from model_export.half import BUILDERS
 from quantization.calibration import product_inputs
 from quantization.fp8 import Calibrated, EightBuilder
 
-Run = Callable[[dict[str, np.ndarray]], rows.Outputs]
+Run = Callable[[dict[str, np.ndarray]], rows.Found]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
 
@@ -80,22 +80,10 @@ def cast_rows(path: Path) -> None:
     onnx.save(model, path)
 
 
-@dataclass(frozen=True)
-class Changed:
-    """A source whose tensors go through a function of name and value."""
-
-    source: TensorSource
-    change: Callable[[str, np.ndarray], np.ndarray]
-
-    def tensor(self, name: str) -> np.ndarray:
-        return self.change(name, self.source.tensor(name))
-
-    def word_rows(self, rows: slice) -> np.ndarray:
-        return self.source.word_rows(rows)
-
-
 def changed(encoder: Encoder, change: Callable[[str, np.ndarray], np.ndarray]) -> Encoder:
-    return replace(encoder, source=Changed(encoder.source, change))
+    """The same with tensors that go through a function of name and value."""
+    read = encoder.source.read
+    return replace(encoder, source=Tensors(lambda name, rows: change(name, read(name, rows))))
 
 
 def packed(pooling: Pooling = Pooling.CLS, pad: int = 1) -> rows.Batch:
@@ -107,9 +95,9 @@ def in_stated_types(path: Path) -> Run:
     """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
     evaluator = ReferenceEvaluator(onnx.load(path))
 
-    def run(inputs: dict[str, np.ndarray]) -> rows.Outputs:
+    def run(inputs: dict[str, np.ndarray]) -> rows.Found:
         dense, weights, *vectors = evaluator.run(None, inputs)
         assert {one.dtype for one in (dense, weights, *vectors)} == {np.dtype(np.float32)}
-        return rows.Outputs(dense, weights, *(vectors or [None]))
+        return rows.Found(dense, weights, *vectors)
 
     return run

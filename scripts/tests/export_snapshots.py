@@ -18,13 +18,13 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from default_package import vocabulary
 from default_package.choices import Pooling
-from default_package.encoder import Architecture, Encoder, tensor_shapes
+from default_package.encoder import WORD_TABLE, Architecture, Encoder, Tensors, tensor_shapes
 from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import TINY
 from model_export import random_encoder, sentence, snapshot
-from model_export.snapshot import WORD_TABLE, published_name
+from model_export.snapshot import published_name
 
 TOKENIZER = TINY / "tokenizer.json"
 ROWS = 450
@@ -66,7 +66,9 @@ def write(
 ) -> Written:
     """A whole snapshot; every number can be held exactly by f16 and bf16."""
     folder.mkdir(parents=True, exist_ok=True)
-    encoder = random_encoder.make(architecture(family, pooling), 7, with_head=with_head)
+    exact = random_encoder.make(architecture(family, pooling), 7, with_head=with_head)
+    read = exact.source.read
+    encoder = replace(exact, source=Tensors(lambda name, rows: rounded(read(name, rows))))
     tensors = published(encoder, prefix)
     if container == "safetensors":
         write_safetensors(folder / "model.safetensors", tensors, kind)
@@ -84,20 +86,7 @@ def write(
         put(folder / "tokenizer.json", wordpiece())
     else:
         shutil.copy(TOKENIZER, folder / "tokenizer.json")
-    return Written(folder, replace(encoder, source=Exact(encoder.source)))
-
-
-@dataclass(frozen=True)
-class Exact:
-    """The source's numbers, rounded to 8 bits as `write` stores them."""
-
-    source: Any
-
-    def tensor(self, name: str) -> np.ndarray:
-        return rounded(self.source.tensor(name))
-
-    def word_rows(self, rows: slice) -> np.ndarray:
-        return rounded(self.source.word_rows(rows))
+    return Written(folder, encoder)
 
 
 def rounded(value: np.ndarray) -> np.ndarray:
@@ -106,11 +95,9 @@ def rounded(value: np.ndarray) -> np.ndarray:
 
 
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
-    exact = Exact(encoder.source)
     family = encoder.architecture.family
-    tensors = {prefix + published_name(family, WORD_TABLE)[0]: exact.word_rows(slice(0, ROWS))}
-    for name in tensor_shapes(encoder.architecture):
-        tensors[prefix + published_name(family, name)[0]] = exact.tensor(name)
+    names = (WORD_TABLE, *tensor_shapes(encoder.architecture))
+    tensors = {prefix + published_name(family, n)[0]: encoder.source.tensor(n) for n in names}
     tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
     return tensors
 
