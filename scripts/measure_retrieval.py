@@ -11,10 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from debian_texts import packages  # noqa: E402
-from default_package import command, environment  # noqa: E402
+from debian_texts import packages
+from default_package import command, environment
 
 
 def main() -> int:

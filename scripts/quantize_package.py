@@ -17,16 +17,12 @@ so its graph takes seconds, and is the one that was measured. The package is bui
 folder beside it, then renamed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from debian_texts import packages  # noqa: E402
-from default_package import command  # noqa: E402
+from debian_texts import packages
+from default_package import command
 
 
 def main() -> int:

@@ -1,7 +1,6 @@
 """What stands between a model's pooling and its end: Dense modules of sentence-transformers, or the
 head of a cross-encoder."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from default_package.errors import PackageError
 from default_package.json_file import JsonFile
 from families.family import Scorer
 
-from . import stored
+from . import sentence, stored
 from .stored import Stored
 
 ACTIVATIONS = {
@@ -31,12 +30,11 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
 
     Nothing is between modules without an activation: they become one product.
     """
-    path = folder / "modules.json"
-    modules = json.loads(path.read_text("utf-8")) if path.exists() else []
+    path = folder / sentence.MODULES
     found: list[tuple[np.ndarray, np.ndarray, str | None]] = []
-    for module in modules:
-        if module["type"].endswith(".Dense"):
-            weight, bias, activation = _read(folder / module["path"])
+    for kind, place in sentence.modules(path):
+        if kind.endswith(".Dense"):
+            weight, bias, activation = _read(folder / place)
             before = len(found[-1][0]) if found else width
             if weight.shape[1] != before:
                 raise PackageError(

@@ -20,6 +20,7 @@ from families import BERT, XLM_ROBERTA
 from . import half_package, kept, largest, longest, random_encoder, sentence, snapshot
 from .configuration import Configuration
 from .half import BUILDERS
+from .sentence import Wishes
 
 EPSILON = 1e-5
 """Of XLM-R's norms."""
@@ -60,7 +61,7 @@ def export_named(options: argparse.Namespace) -> None:
         name, revision = kept.name_and_revision(options.model)
         commit = kept.commit(options) or hub.resolve(name, revision)
         with kept.locked(name):
-            folder = hub.fetch(name, commit, _pooling(options), **_heads(options))
+            folder = hub.fetch(name, commit, _wishes(options))
             export_from(options, folder, name, commit)
             kept.note(name, revision, commit)
 
@@ -102,9 +103,9 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
 
 def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:
     """What --model asks for, from the folder with its files; what was typed wins over them."""
-    heads, names = _heads(options), os.listdir(folder)
-    said = snapshot.check(folder, names, _pooling(options), **heads)
-    if snapshot.COLBERT_FILE in names and not heads["with_tokens"] and not said.scorer:
+    wishes, names = _wishes(options), os.listdir(folder)
+    said = snapshot.check(folder, names, wishes)
+    if snapshot.COLBERT_FILE in names and not wishes.tokens and not said.scorer:
         say("token vectors are left out: --token-vectors takes them in")
     prompts, typed = _prompts(options), {}
     if most := options.max_tokens:
@@ -115,7 +116,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     if said.scorer and (prompts or options.shorter_vectors):
         typed_in_vain = "--query-prompt, --passage-prompt and --shorter-vectors"
         raise PackageError(f"{typed_in_vain} are for models of vectors: {name} is a cross-encoder")
-    encoder = snapshot.open_encoder(folder, said, **heads)
+    encoder = snapshot.open_encoder(folder, said, wishes)
     width = encoder.architecture.width
     dimensions = Configuration(folder / "config.json").dimensions(width)
     if dimensions:
@@ -147,12 +148,9 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     return plan_of(encoder, words, about, options)
 
 
-def _pooling(options: argparse.Namespace) -> Pooling | None:
-    return Pooling(options.pooling) if options.pooling else None
-
-
-def _heads(options: argparse.Namespace) -> dict[str, bool]:
-    return {"with_head": not options.no_sparse, "with_tokens": options.token_vectors}
+def _wishes(options: argparse.Namespace) -> Wishes:
+    pooling = Pooling(options.pooling) if options.pooling else None
+    return Wishes(pooling, sparse=not options.no_sparse, tokens=options.token_vectors)
 
 
 def _prompts(options: argparse.Namespace) -> dict[str, str]:
@@ -179,13 +177,12 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     family = BERT if options.family == BERT.name else XLM_ROBERTA
     words = vocabulary.read(options.tokenizer, XLM_ROBERTA_PAD)
     config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
-    pooling = _pooling(options) or Pooling.CLS
-    architecture = Architecture(config, family, pooling, XLM_ROBERTA_PAD)
-    if options.token_vectors:
-        architecture = replace(architecture, token_width=config.hidden)
+    wishes = _wishes(options)
+    pooling, width = wishes.pooling or Pooling.CLS, config.hidden if wishes.tokens else None
+    architecture = Architecture(config, family, pooling, XLM_ROBERTA_PAD, token_width=width)
     if architecture.max_input_tokens < 3:
         raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
-    with_head = not options.no_sparse or options.token_vectors
+    with_head = wishes.sparse or wishes.tokens
     encoder = random_encoder.make(architecture, options.seed, with_head=with_head)
     prompts = _prompts(options)
     about = Description(

@@ -40,13 +40,13 @@ from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import TensorInfo, build_hf_headers, disable_progress_bars
 
 from default_package import vocabulary
-from default_package.choices import Pooling
 from default_package.command import say
 from default_package.errors import PackageError
 from default_package.wheel import digest
 
 from . import snapshot
 from .configuration import Configuration
+from .sentence import Wishes
 
 SMALL = [
     snapshot.TOKENIZER_FILE,
@@ -95,25 +95,23 @@ def resolve(name: str, revision: str) -> str:
         return HfApi().resolve_revision(name, revision=revision).resolved
 
 
-def fetch(
-    name: str, commit: str, pooling: Pooling | None, *, with_head: bool, with_tokens: bool
-) -> Path:
+def fetch(name: str, commit: str, wishes: Wishes) -> Path:
     """The folder with a model's files. Wishes are needed to tell what must be refused."""
-    heads = {"with_head": with_head, "with_tokens": with_tokens}
     with _explained(name, commit):
         folder = _small_files(name, commit, ["config.json"])
         with _named(name, commit, folder):
             Configuration(folder / "config.json")
-            _small_files(name, commit, [*SMALL, *([snapshot.COLBERT_FILE] if with_tokens else [])])
+            colbert = [snapshot.COLBERT_FILE] if wishes.tokens else []
+            _small_files(name, commit, [*SMALL, *colbert])
             sizes = _sizes(name, commit, folder)
-            said = snapshot.check(folder, sizes, pooling, **heads)
+            said = snapshot.check(folder, sizes, wishes)
             files = snapshot.weight_files(folder, sizes)
             architecture = snapshot.read_config(folder, said)
             vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
             absent = [file for file in files if not (folder / file).exists()]
             if absent and all(file.endswith(".safetensors") for file in files):
                 headers = _headers(name, commit, files)
-                snapshot.open_encoder(folder, said, with_head=False, weights=headers)
+                snapshot.open_encoder(folder, said, Wishes(sparse=False), headers)
         _check_room(name, sum(sizes[file] for file in absent))
         for at, file in enumerate(absent):
             say(f"fetching {file} ({sizes[file] / 1e6:.0f} MB), {at + 1} of {len(absent)}")

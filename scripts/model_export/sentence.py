@@ -57,6 +57,18 @@ NETWORK = "config.json"
 
 
 @dataclass(frozen=True)
+class Wishes:
+    """What was typed of the vectors that a package shall have."""
+
+    pooling: Pooling | None = None
+    """Wins over what the model's files say."""
+    sparse: bool = True
+    """Whether the model's lexical head is taken in."""
+    tokens: bool = False
+    """Whether its head for token vectors is."""
+
+
+@dataclass(frozen=True)
 class Sentence:
     """How a model makes one vector of a text."""
 
@@ -88,7 +100,7 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
 def _scores_pairs(folder: Path) -> bool:
     """Whether it is a cross-encoder: a classifier without modules that make vectors."""
     named = read_json(folder / NETWORK).get("architectures") or []
-    kinds = {kind.rpartition(".")[2] for kind, _ in _entries(folder / MODULES)}
+    kinds = {kind.rpartition(".")[2] for kind, _ in modules(folder / MODULES)}
     return kinds <= {"Transformer"} and any(n.endswith("ForSequenceClassification") for n in named)
 
 
@@ -116,7 +128,7 @@ def _known(path: Path, keys: set[str]) -> JsonFile:
     return stored
 
 
-def _entries(path: Path) -> list[tuple[str, str]]:
+def modules(path: Path) -> list[tuple[str, str]]:
     """Type and folder of each module; none where there is no list."""
     if not path.exists():
         return []
@@ -131,7 +143,7 @@ def _modules(folder: Path) -> tuple[Path, bool]:
     path = folder / MODULES
     if not path.exists():
         return folder / "1_Pooling" / "config.json", False
-    entries = _entries(path)
+    entries = modules(path)
     kinds = [kind.rpartition(".")[2] for kind, _ in entries]
     foreign = [kind for kind, _ in entries if not kind.startswith("sentence_transformers.")]
     why = ""

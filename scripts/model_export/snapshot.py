@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from default_package.choices import Pooling
 from default_package.encoder import WORD_TABLE, Architecture, Encoder, Tensors, tensor_shapes
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile, read_json
@@ -20,7 +19,7 @@ from families.family import Family
 
 from . import dense, kept, sentence, stored
 from .configuration import QUANTIZED, Configuration
-from .sentence import Sentence
+from .sentence import Sentence, Wishes
 from .stored import Stored
 from .torch_file import FLOATS
 
@@ -33,12 +32,7 @@ COLBERT_FILE = "colbert_linear.pt"
 
 
 def open_encoder(
-    folder: Path,
-    said: Sentence,
-    *,
-    with_head: bool = True,
-    with_tokens: bool = False,
-    weights: Mapping[str, Any] | None = None,
+    folder: Path, said: Sentence, wishes: Wishes, weights: Mapping[str, Any] | None = None
 ) -> Encoder:
     """Finds the weights and checks the name and shape of each against config.json.
 
@@ -71,10 +65,10 @@ def open_encoder(
         modules, behind = dense.of_pairs(said.scorer, take_ending, sizes.hidden)
     else:
         modules, behind = dense.read(folder, sizes.hidden)
-    with_head = with_head and not said.scorer
-    tokens = _token_head(folder, sizes.hidden) if with_tokens else {}
+    tokens = _token_head(folder, sizes.hidden) if wishes.tokens else {}
     token_width = tokens["tok.w"].shape[0] if tokens else None
     architecture = replace(architecture, dense=modules, token_width=token_width)
+    with_head = wishes.sparse and not said.scorer
     head = _head(folder, weights, architecture) if with_head else None
     tensors |= behind | tokens
     return Encoder(architecture, Tensors(lambda name, rows: tensors[name].read(rows)), head)
@@ -89,37 +83,30 @@ def published_name(family: Family, name: str) -> tuple[str, list[str]]:
     return f"{published}.{'bias' if kind == '.b' else 'weight'}", sharers
 
 
-def check(
-    folder: Path,
-    names: Collection[str],
-    pooling: Pooling | None,
-    *,
-    with_head: bool,
-    with_tokens: bool = False,
-) -> Sentence:
+def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
     """What the small files say of a model that can be served; `names` are all that it has."""
     Configuration(folder / "config.json")
-    said = sentence.read(folder, pooling)
+    said = sentence.read(folder, wishes.pooling)
     if TOKENIZER_FILE not in names:
         raise PackageError(
             f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
             "save_pretrained of transformers, and name that folder"
         )
     if said.scorer:
-        if with_tokens:
+        if wishes.tokens:
             raise PackageError(
                 f"--token-vectors is for models of vectors: {folder} is a cross-encoder"
             )
         return said
     is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
-    if with_head and is_bge_m3 and HEAD_FILE not in names:
+    if wishes.sparse and is_bge_m3 and HEAD_FILE not in names:
         raise PackageError(
             f"{folder / HEAD_FILE} is missing, the sparse head of BGE-M3: add the file, or say "
             "--no-sparse for dense vectors alone"
         )
-    if with_tokens and not with_head:
+    if wishes.tokens and not wishes.sparse:
         raise PackageError("--token-vectors and --no-sparse do not go together: leave one out")
-    if with_tokens and COLBERT_FILE not in names:
+    if wishes.tokens and COLBERT_FILE not in names:
         raise PackageError(
             f"{folder / COLBERT_FILE} is missing, the head for token vectors that BGE-M3 has: add "
             "the file, or leave --token-vectors out"

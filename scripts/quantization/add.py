@@ -1,7 +1,5 @@
 """What quantize_package.py does: rounds, checks, measures, puts in place."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +12,7 @@ from default_package.errors import PackageError
 from default_package.runtime import Runtime
 
 from . import calibration, fp8, guide, int8, kept, manuals, score
-from .collection import Collection
-from .score import GraphEmbedder, Package
+from .score import Collection, GraphEmbedder, Package
 
 LANGUAGES = ("de", "en", "ja")
 """Of texts, where none are named."""

@@ -1,7 +1,5 @@
 """What the products of an f32 graph's layers read while texts run through it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

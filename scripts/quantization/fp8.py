@@ -7,8 +7,6 @@ query, key and value TensorRT-RTX computes that product in f16, and the vectors 
 else is as in f16: attention's own products stay there, so that they remain one kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Guides of Debian: headings and sentences ask for paragraphs, each in thirteen languages."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -11,7 +9,7 @@ from pathlib import Path
 from debian_texts import packages, passages
 from debian_texts.passages import share
 
-from .collection import Collection, Passage, Query
+from .score import Collection, Passage, Query
 
 SECTIONS_MAX = 120
 """Of each language."""

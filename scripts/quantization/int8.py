@@ -6,8 +6,6 @@ further than the others, and would make that range coarse: they are divided, and
 weights multiplied. All that is not in 8 bits stays in the file of the f32 graph's numbers.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path

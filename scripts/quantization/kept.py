@@ -1,7 +1,5 @@
 """Calibration and nDCG@10 of the default package in 8 bits, kept so that nobody measures again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

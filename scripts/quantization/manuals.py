@@ -11,7 +11,7 @@ from debian_texts import manual_pages, packages, passages
 from debian_texts.manual_pages import FOLDERS, Page
 from debian_texts.passages import share
 
-from .collection import Collection, Passage, Query
+from .score import Collection, Passage, Query
 
 LANGUAGES = ("de", "es", "fr", "it", "ja", "nl", "pl", "pt-br", "ru", "zh")
 ENGLISH = ("manpages", "manpages-dev", "coreutils", "util-linux", "findutils", "systemd")

@@ -1,10 +1,11 @@
-"""nDCG@10 of two graphs of one package, and whether the second is good enough."""
+"""Passages, and queries that say which passages answer them. nDCG@10 of two graphs of one package
+on such a collection, and whether the second is good enough."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,8 +17,6 @@ from default_package.errors import PackageError
 from default_package.reference import select_sparse
 from default_package.runtime import Runtime
 
-from .collection import Collection
-
 LOSS_MAX = 0.01
 """Of nDCG@10, relative."""
 DECIMALS = 4
@@ -25,6 +24,37 @@ CUT = 10
 """Ranks that count."""
 Scores = dict[str, float]
 """Kind of vector -> nDCG@10."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One text of a pool."""
+
+    lang: str
+    group: str
+    """The page or section it comes from, the same for all translations."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question to the pool of `target_lang`."""
+
+    lang: str
+    target_lang: str
+    kind: str
+    group: str
+    text: str
+    relevant: tuple[int, ...]
+    """Positions in the collection's passages."""
+
+
+@dataclass
+class Collection:
+    """All passages and queries of one domain."""
+
+    passages: list[Passage] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

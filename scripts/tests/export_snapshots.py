@@ -145,9 +145,9 @@ def change(path: Path, **keys: Any) -> None:
 
 
 def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
-    with_tokens = (folder / snapshot.COLBERT_FILE).exists()
+    wishes = sentence.Wishes(tokens=(folder / snapshot.COLBERT_FILE).exists())
     said = sentence.read(folder, pooling)
-    encoder = snapshot.open_encoder(folder, said, with_tokens=with_tokens)
+    encoder = snapshot.open_encoder(folder, said, wishes)
     tokenizer = folder / snapshot.TOKENIZER_FILE
     if said.scorer is None or not tokenizer.exists():
         return encoder

@@ -4,8 +4,6 @@ Small files are answered at once; `large` ones lie at another address, to which 
 with their digest and size, as hubs do. What goes wrong is chosen by the attributes of `FakeHub`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A small random package, and two texts to measure what a graph in 8 bits costs it."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 from export_packages import RANDOM, made
 
 from quantization import add
-from quantization.collection import Collection, Passage, Query
+from quantization.score import Collection, Passage, Query
 
 LANGUAGES = ("de", "en")
 PAGES = Collection(

@@ -80,11 +80,11 @@ def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path
     whole = stored.read(folder / "model.safetensors")
     headers = {n: SimpleNamespace(shape=list(t.shape), dtype=t.dtype) for n, t in whole.items()}
     said = sentence.read(folder)
-    snapshot.open_encoder(folder, said, weights=headers)
+    snapshot.open_encoder(folder, said, sentence.Wishes(), headers)
     for name in ("classifier.dense.bias", "classifier.out_proj.weight"):
         less = {key: one for key, one in headers.items() if key != name}
         with pytest.raises(PackageError, match=f"the weights lack the tensor {name}"):
-            snapshot.open_encoder(folder, said, weights=less)
+            snapshot.open_encoder(folder, said, sentence.Wishes(), less)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """quantize_package.py --precision fp8 on a small random package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

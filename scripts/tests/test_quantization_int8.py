@@ -1,7 +1,5 @@
 """quantize_package.py --precision int8 on a small random package, and what is kept of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

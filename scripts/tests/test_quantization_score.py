@@ -1,7 +1,5 @@
 """What a graph in 8 bits is measured with, and when it is not kept."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -13,8 +11,7 @@ from default_package import manifest
 from default_package.errors import PackageError
 from default_package.rows import Found
 from quantization import score
-from quantization.collection import Collection, Passage, Query
-from quantization.score import Embedded, Package, Part
+from quantization.score import Collection, Embedded, Package, Part, Passage, Query
 
 
 def test_other_languages_are_left_out_and_positions_stay_right() -> None:

@@ -1,7 +1,5 @@
 """What quantize_package.py measures with, on pages written for this test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

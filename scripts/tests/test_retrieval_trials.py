@@ -1,7 +1,5 @@
 """What measure_retrieval.py computes, on numbers that are worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
