@@ -7,13 +7,12 @@ different lengths become comparable, as BM25 makes them by their length. A head 
 these but weights and bias, as BGE-M3's.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from .errors import PackageError
+from .json_file import read_json
 from .weights import Vocabulary
 
 PATH = Path(__file__).with_name("sparse_head.json")
@@ -39,22 +38,12 @@ class SparseHead:
     norm_exponent: float = 0.0
 
 
-def load(vocabulary: Vocabulary, path: Path = PATH) -> SparseHead:
+def load(vocabulary: Vocabulary) -> SparseHead:
     """The head of the default package, in the file that its training wrote."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return SparseHead(
-            stored["weights"],
-            stored["bias"],
-            stored["method"],
-            _piece_biases(stored["bias"], stored["surprisal_weight"], vocabulary),
-            stored["repeat_weight"],
-            stored["norm_exponent"],
-        )
-    except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: it is a file of the repository") from error
-    except (json.JSONDecodeError, KeyError) as error:
-        raise PackageError(f"{path} is not a sparse head: {error}") from error
+    stored = read_json(PATH, "repository")
+    names = ("weights", "bias", "method", "repeat_weight", "norm_exponent")
+    biases = _piece_biases(stored["bias"], stored["surprisal_weight"], vocabulary)
+    return SparseHead(**{name: stored[name] for name in names}, piece_biases=biases)
 
 
 def _piece_biases(bias: float, surprisal_weight: float, vocabulary: Vocabulary) -> np.ndarray:

@@ -63,28 +63,20 @@ class Vocabulary:
 
 def read(path: Path, pad_token_id: int) -> Vocabulary:
     """That of a tokenizer.json, loaded as the server loads it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise PackageError(f"{path} is missing: a package needs a tokenizer.json") from error
-    return parse(text, pad_token_id, str(path))
+    return parse(path.read_text(encoding="utf-8"), pad_token_id, str(path))
 
 
 def parse(text: str, pad_token_id: int, path: str = "tokenizer.json") -> Vocabulary:
     """That of the text of a tokenizer.json, which stands in `path`."""
     try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise PackageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise PackageError(f"{path} is not a tokenizer: it has no model")
-    if content.get("truncation") or content.get("padding"):
-        content["truncation"] = content["padding"] = None
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    try:
         tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # The library raises nothing narrower.
         raise PackageError(f"{path} is not a tokenizer that can be read: {error}") from error
+    content = json.loads(text)
+    if content.get("truncation") or content.get("padding"):
+        content["truncation"] = content["padding"] = None
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        tokenizer = tokenizers.Tokenizer.from_str(text)
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     if (largest := max(tokenizer.get_vocab(with_added_tokens=True).values())) >= size:
         raise PackageError(f"{path} has {size} tokens but the id {largest}: ids have gaps")

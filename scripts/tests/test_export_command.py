@@ -177,8 +177,8 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     without = json.dumps(wordpiece() | {"post_processor": None})
     cases = [
         (json.dumps(content), "the model knows only"),
-        ("{", "is not JSON"),
-        ("{}", "it has no model"),
+        ("{", "tokenizer.json is not a tokenizer that can be read: EOF while parsing"),
+        ("{}", "tokenizer.json is not a tokenizer that can be read: Model missing"),
         ('{"model": {}}', "not a tokenizer that can"),
         (without, "0 tokens for an empty text"),
         (None, "is missing"),

@@ -274,7 +274,7 @@ def quantized(files: Files) -> Files:
         (without("sparse_linear.pt"), "sparse_linear.pt is missing, the sparse head of BGE-M3: ad"),
         (without("1_Pooling/config.json"), "1_Pooling/config.json is missing, so that nothing s"),
         (without("config.json"), "config.json is missing: name the folder of a model"),
-        (lambda files: files | {"tokenizer.json": b"{}"}, "tokenizer.json is not a tokenizer: it"),
+        (lambda files: files | {"tokenizer.json": b"{}"}, "tokenizer.json is not a tokenizer that"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_its_weights_are_fetched(
