@@ -7,10 +7,10 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from . import environment, wheel
 from .description import DEFAULT_PACKAGE
@@ -101,11 +101,9 @@ def working_folder(beside: Path) -> Iterator[Path]:
     It is gone afterwards in any case.
     """
     beside.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{beside.name}.", dir=beside.parent))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    prefix, place = f".{beside.name}.", beside.parent
+    with TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as work:
+        yield Path(work)
 
 
 @contextmanager

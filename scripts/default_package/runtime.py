@@ -1,6 +1,5 @@
 """Runs a package's model.onnx on this machine's CPU with OpenVINO."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,12 +11,11 @@ from .rows import Batch, Found
 
 
 class Runtime:
-    """A compiled model; `precision` is `f32`, `bf16` or `f16`."""
+    """A compiled model, which computes in f32 but for what the graph rounds itself."""
 
-    def __init__(self, path: Path, precision: str) -> None:
-        core = openvino.Core()
-        settings = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
-        self._compiled = core.compile_model(str(path), "CPU", settings)
+    def __init__(self, path: Path) -> None:
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        self._compiled = openvino.Core().compile_model(str(path), "CPU", settings)
 
     def run_rows(self, inputs: dict[str, np.ndarray]) -> Found:
         """All outputs of a batch, as the graph gives them."""
@@ -38,17 +36,8 @@ class Runtime:
         """What is found for each text of a batch, by its number."""
         return batch.split(self.run_rows(batch.inputs))
 
-    def layer_operations(self) -> Counter[str]:
-        """How many nodes of each kind the plugin really runs, but for the pooling's."""
-        nodes = self._nodes()
-        return Counter(kind for name, (kind, _) in nodes.items() if not name.startswith("dense."))
-
-    def constant_types(self) -> dict[str, str]:
-        """The type in which the plugin holds each constant, by its name."""
-        return {name: held for name, (kind, held) in self._nodes().items() if kind == "Const"}
-
-    def _nodes(self) -> dict[str, tuple[str, str]]:
-        """Kind and type of each node that the plugin runs, by its name."""
+    def nodes(self) -> dict[str, tuple[str, str]]:
+        """Kind and type of each node that the plugin really runs, constants too, by its name."""
         nodes = self._compiled.get_runtime_model().get_ops()
         keys = ("layerType", "outputPrecisions")
         return {n.get_friendly_name(): (_told(n, keys[0]), _told(n, keys[1])) for n in nodes}

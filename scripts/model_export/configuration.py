@@ -48,6 +48,12 @@ class Configuration:
         self._demand = self._stored.demand
         self.family = self._family()
 
+    @property
+    def is_classifier(self) -> bool:
+        """Whether it has a head that judges texts."""
+        named = self._get("architectures") or []
+        return any(name.endswith("ForSequenceClassification") for name in named)
+
     def sizes(self) -> Config:
         """Those of the network."""
         keys = {name: self._first(names) for name, names in SIZES.items()}

@@ -18,7 +18,6 @@ from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
 from . import half_package, kept, largest, longest, random_encoder, sentence, snapshot
-from .configuration import Configuration
 from .half import BUILDERS
 from .sentence import Wishes
 
@@ -118,7 +117,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         raise PackageError(f"{typed_in_vain} are for models of vectors: {name} is a cross-encoder")
     encoder = snapshot.open_encoder(folder, said, wishes)
     width = encoder.architecture.width
-    dimensions = Configuration(folder / "config.json").dimensions(width)
+    dimensions = said.network.dimensions(width)
     if dimensions:
         said.sources["matryoshka_dimensions"] = "config.json"
     if options.shorter_vectors:

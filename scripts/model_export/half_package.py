@@ -44,7 +44,7 @@ def add(package: Path, precision: Precision) -> Path:
     name = f"model.{precision.value}.onnx"
 
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
-        checks.check_canary(Runtime(twin / name, "f32"), content, checks.LIMITS[precision])
+        checks.check_canary(Runtime(twin / name), content, checks.LIMITS[precision])
         words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
         return longest.added(twin, largest.added(twin, content, words))
 

@@ -106,7 +106,7 @@ def fetch(name: str, commit: str, wishes: Wishes) -> Path:
             sizes = _sizes(name, commit, folder)
             said = snapshot.check(folder, sizes, wishes)
             files = snapshot.weight_files(folder, sizes)
-            architecture = snapshot.read_config(folder, said)
+            architecture = snapshot.read_config(said)
             vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
             absent = [file for file in files if not (folder / file).exists()]
             if absent and all(file.endswith(".safetensors") for file in files):

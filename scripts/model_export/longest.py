@@ -20,7 +20,7 @@ def added(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     text = long_text(canary["token_ids"], tokens)
     if KEY in canary or len(text) != tokens:
         return content
-    runtime = Runtime(folder / "model.onnx", "f32")
+    runtime = Runtime(folder / "model.onnx")
     [row] = runtime.run([text], content["pad_token_id"], content["pooling"])
     dropped = set(content["sparse"]["dropped_token_ids"]) if content["sparse"] else set()
     ids, weights = select_sparse(text, row.token_weights, dropped)

@@ -79,14 +79,17 @@ class Sentence:
     default_prompt: str | None
     sources: dict[str, str]
     """Field of the manifest -> the file and its key that the field comes from."""
+    network: Configuration
+    """What config.json says."""
     scorer: Scorer | None = None
     """What makes a score of the vector; cross-encoders alone have one."""
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     """That of the model in `folder`; `pooling` wins over what its files say."""
-    if pooling is None and _scores_pairs(folder):
-        return _of_pairs(folder)
+    network = Configuration(folder / NETWORK)
+    if pooling is None and _scores_pairs(folder, network):
+        return _of_pairs(folder, network)
     path, normalizes = _modules(folder)
     sources = {"pooling": "--pooling"}
     if pooling is None:
@@ -94,18 +97,17 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
         sources["pooling"] = f"{path.relative_to(folder)}, {key}"
     tokens_max, sources["max_input_tokens"] = _tokens_max(folder)
     prompts, default, sources["prompts"] = _prompts(folder, normalizes)
-    return Sentence(pooling, tokens_max, prompts, default, sources)
+    return Sentence(pooling, tokens_max, prompts, default, sources, network)
 
 
-def _scores_pairs(folder: Path) -> bool:
+def _scores_pairs(folder: Path, network: Configuration) -> bool:
     """Whether it is a cross-encoder: a classifier without modules that make vectors."""
-    named = read_json(folder / NETWORK).get("architectures") or []
     kinds = {kind.rpartition(".")[2] for kind, _ in modules(folder / MODULES)}
-    return kinds <= {"Transformer"} and any(n.endswith("ForSequenceClassification") for n in named)
+    return kinds <= {"Transformer"} and network.is_classifier
 
 
-def _of_pairs(folder: Path) -> Sentence:
-    scorer, pooling = Configuration(folder / NETWORK).scorer()
+def _of_pairs(folder: Path, network: Configuration) -> Sentence:
+    scorer, pooling = network.scorer()
     tokens_max, source = _tokens_max(folder, PLAIN_OF_PAIRS)
     about = _known(folder / MODEL, {*MODEL_KEYS, "activation_fn"})
     only, key = "CrossEncoder", "model_type"
@@ -113,7 +115,7 @@ def _of_pairs(folder: Path) -> Sentence:
     none = not any((about.get("prompts") or {}).values())
     about.demand(none, "prompts", "those of a cross-encoder cannot be served")
     sources = {"pooling": f"{NETWORK}, architectures", "max_input_tokens": source}
-    return Sentence(pooling, tokens_max, {}, None, sources, scorer)
+    return Sentence(pooling, tokens_max, {}, None, sources, network, scorer)
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:

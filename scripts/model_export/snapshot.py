@@ -18,7 +18,7 @@ from default_package.vocabulary import Vocabulary
 from families.family import Family
 
 from . import dense, kept, sentence, stored
-from .configuration import QUANTIZED, Configuration
+from .configuration import QUANTIZED
 from .sentence import Sentence, Wishes
 from .stored import Stored
 from .torch_file import FLOATS
@@ -39,7 +39,7 @@ def open_encoder(
     `weights` are those of the folder. Without heads, shapes and types are enough to check a model
     whose weights are not there yet.
     """
-    architecture = read_config(folder, said)
+    architecture = read_config(said)
     sizes, family = architecture.sizes, architecture.family
     if weights is None:
         files = weight_files(folder, os.listdir(folder))
@@ -85,7 +85,6 @@ def published_name(family: Family, name: str) -> tuple[str, list[str]]:
 
 def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
     """What the small files say of a model that can be served; `names` are all that it has."""
-    Configuration(folder / "config.json")
     said = sentence.read(folder, wishes.pooling)
     if TOKENIZER_FILE not in names:
         raise PackageError(
@@ -221,9 +220,9 @@ def with_types_of_pairs(folder: Path, encoder: Encoder, words: Vocabulary) -> En
     return replace(encoder, architecture=typed)
 
 
-def read_config(folder: Path, said: Sentence) -> Architecture:
+def read_config(said: Sentence) -> Architecture:
     """The snapshot's architecture."""
-    stored = Configuration(folder / "config.json")
+    stored = said.network
     sizes = stored.sizes()
     found = Architecture(
         sizes=sizes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +60,11 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
 
 
 def _read_torch(path: Path) -> dict[str, Stored]:
-    def stored(place: torch_file.Place) -> Stored:
-        def part(rows: Rows) -> np.ndarray:
-            # Mapped for as long as it takes: what stays mapped counts as memory in use.
-            kind = torch_file.FLOATS[place.dtype]
-            return np.array(np.memmap(path, kind, "r", place.start, place.shape)[rows])
+    def mapped(dtype: str, start: int, shape: tuple[int, ...], rows: Rows) -> np.ndarray:
+        # Mapped for as long as it takes: what stays mapped counts as memory in use.
+        return np.array(np.memmap(path, torch_file.FLOATS[dtype], "r", start, shape)[rows])
 
-        return Stored(place.shape, place.dtype, part)
-
-    return {name: stored(place) for name, place in torch_file.read(path).items()}
+    return {
+        name: Stored(shape, dtype, partial(mapped, dtype, start, shape))
+        for name, dtype, start, shape in torch_file.read(path)
+    }

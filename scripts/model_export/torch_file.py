@@ -11,6 +11,7 @@ import pickle
 import pickletools
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,14 +56,6 @@ class TensorEntry(NamedTuple):
 
     storage: Storage
     offset: int
-    shape: tuple[int, ...]
-
-
-class Place(NamedTuple):
-    """Where the numbers of a tensor are in the file, beginning with the byte `start`."""
-
-    dtype: str
-    start: int
     shape: tuple[int, ...]
 
 
@@ -154,8 +147,8 @@ class _TableUnpickler(pickle.Unpickler):
         return Storage(STORAGES[kind], str(key))
 
 
-def read(path: Path) -> dict[str, Place]:
-    """All float tensors by name; others are left out."""
+def read(path: Path) -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
+    """Name, type, first byte and shape of all float tensors; others are left out."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -174,7 +167,6 @@ def read(path: Path) -> dict[str, Place]:
     except Refused as error:
         raise PackageError(f"{path} is refused: {error}") from error
     data = np.memmap(path, np.uint8, "r")
-    found = {}
     for name, entry in entries.items():
         member = members.get(f"{root}data/{entry.storage.key}")
         if not entry.storage.dtype:
@@ -184,8 +176,7 @@ def read(path: Path) -> dict[str, Place]:
         start = _start(data, member, entry)
         if start is None:
             raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
-        found[name] = Place(entry.storage.dtype, start, entry.shape)
-    return found
+        yield name, entry.storage.dtype, start, entry.shape
 
 
 def _start(data: np.ndarray, member: zipfile.ZipInfo, entry: TensorEntry) -> int | None:

@@ -37,13 +37,13 @@ def run(options: argparse.Namespace) -> None:
         inputs = rounding.calibrate(place / "model.onnx", calibration.sequences(package))
 
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
-        runtime, tolerances = Runtime(twin / rounding.GRAPH, "f32"), rounding.TOLERANCES
+        runtime, tolerances = Runtime(twin / rounding.GRAPH), rounding.TOLERANCES
         limits = Limits(tolerances["dense_cosine_min"], tolerances["sparse_max_abs"])
         check_canary(runtime, content, limits)
         if known:
             scores = known.retrieval
         else:
-            exact = GraphEmbedder(package, Runtime(place / "model.onnx", "f32"))
+            exact = GraphEmbedder(package, Runtime(place / "model.onnx"))
             scores = measure(exact, GraphEmbedder(package, runtime), options)
         about = {"file": rounding.GRAPH, "method": rounding.METHOD, "tolerances": tolerances}
         found = content | {rounding.FIELD: about | {"retrieval": scores}}

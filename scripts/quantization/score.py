@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -111,11 +111,8 @@ class Part:
     """Of each query: positions in the pool."""
 
 
-class Embedder(Protocol):
-    """Where vectors come from."""
-
-    def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
-        """In order; `kind` is `query` or `passage`."""
+Embed = Callable[[list[str], str], list[Embedded]]
+"""Vectors of texts, in order, which are all `query` or all `passage`."""
 
 
 class GraphEmbedder:
@@ -124,7 +121,7 @@ class GraphEmbedder:
     def __init__(self, package: Package, runtime: Runtime) -> None:
         self._package, self._runtime = package, runtime
 
-    def embed(self, texts: Sequence[str], kind: str) -> list[Embedded]:
+    def embed(self, texts: list[str], kind: str) -> list[Embedded]:
         """Equal texts run once."""
         distinct = sorted(set(texts))
         rows, first = self._package.encode(distinct, kind)
@@ -149,10 +146,10 @@ def in_languages(collection: Collection, languages: Sequence[str]) -> Collection
     return Collection([collection.passages[i] for i in kept], queries)
 
 
-def parts_of(collection: Collection, embedder: Embedder) -> list[Part]:
+def parts_of(collection: Collection, embed: Embed) -> list[Part]:
     """The queries by the languages that they are in and ask for."""
-    asked = embedder.embed([query.text for query in collection.queries], "query")
-    passages = embedder.embed([passage.text for passage in collection.passages], "passage")
+    asked = embed([query.text for query in collection.queries], "query")
+    passages = embed([passage.text for passage in collection.passages], "passage")
     pairs: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, query in enumerate(collection.queries):
         pairs[query.lang, query.target_lang].append(number)
@@ -204,7 +201,7 @@ def ndcg(parts: list[Part]) -> Scores:
 
 def compare(collection: Collection, graphs: dict[str, GraphEmbedder]) -> dict[str, Scores]:
     """Of each graph, under its name."""
-    return {name: ndcg(parts_of(collection, graph)) for name, graph in graphs.items()}
+    return {name: ndcg(parts_of(collection, graph.embed)) for name, graph in graphs.items()}
 
 
 def demand_little_loss(entry: dict[str, Any], precision: str) -> None:

@@ -36,13 +36,13 @@ class Texts:
             "handbook": guide.make(guide.HANDBOOK, options.cache),
             "installation guide": guide.make(guide.INSTALLATION, options.cache),
         }
-        self.parts = {name: parts_of(one, self) for name, one in collections.items()}
+        self.parts = {name: parts_of(one, self.embed) for name, one in collections.items()}
         others = manuals.assemble(pages, held_out=False).passages
         texts = [one.text for one in passages.spread(others, OTHER_TEXTS)]
         self.others = self.embed(texts, "passage")
 
     def embed(self, texts: list[str], kind: str) -> list[Text]:
-        """As in `Embedder`."""
+        """As `score.Embed` says."""
         distinct = list(dict.fromkeys(texts))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in distinct)
         name = f"vectors/{kind}-{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"

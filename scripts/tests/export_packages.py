@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -20,9 +20,10 @@ def run(*arguments: object) -> int:
 
 
 def refusal(*arguments: object) -> str:
-    """What the command says on stderr when it refuses."""
-    with redirect_stderr(StringIO()) as said:
+    """What the command says when it refuses, on stderr alone."""
+    with redirect_stderr(StringIO()) as said, redirect_stdout(StringIO()) as out:
         assert run(*arguments) == 1
+    assert out.getvalue() == ""
     return said.getvalue()
 
 

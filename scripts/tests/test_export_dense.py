@@ -10,7 +10,7 @@ import pytest
 from export_graphs import written
 
 from default_package import rows
-from default_package.choices import Precision
+from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
@@ -28,7 +28,7 @@ FUNCTIONS = {
 
 
 def write_dense(folder: Path, layers: list, name: str) -> None:
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    snapshots.write_modules(folder, Pooling.MEAN, *["Dense"] * len(layers))
     for at, (weight, bias, kind) in enumerate(layers):
         place = folder / f"{2 + at}_Dense"
         place.mkdir()
@@ -37,9 +37,6 @@ def write_dense(folder: Path, layers: list, name: str) -> None:
         tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
         save = snapshots.write_torch if name.endswith("bin") else snapshots.write_safetensors
         save(place / name, tensors)
-        modules.append(("Dense", place.name))
-    entries = [{"type": f"sentence_transformers.models.{k}", "path": p} for k, p in modules]
-    snapshots.put(folder / "modules.json", entries)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
@@ -79,7 +76,7 @@ def test_products_behind_the_pooling_have_biases_and_activations(
         graph = written(encoder, precision, tmp_path / precision.value)
         # The first row has a second span, which has no weights.
         batch = rows.batch([ids, ids[:2]], [[0], [1]], 16, 1, "mean")
-        dense = Runtime(graph, "f32").run_rows(batch.inputs).dense
+        dense = Runtime(graph).run_rows(batch.inputs).dense
         assert dense.shape == (2, 2, width)
         close = 1e-5 if precision is Precision.FP32 else 0.05
         np.testing.assert_allclose(dense[0, 0], expected, atol=close)

@@ -77,7 +77,7 @@ def test_the_graph_gives_what_the_reference_implementation_gave(
     longest = max(len(text["ids"]) for text in texts)
     assert longest == encoder.architecture.max_input_tokens
     pooling = encoder.architecture.pooling.value
-    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     sequences = [text["ids"] for text in texts]
     for text, ids in zip(texts, sequences, strict=True):
         [found] = runtime.run_batch(rows.alone(ids, pooling)).values()
@@ -99,7 +99,7 @@ def test_the_golden_numbers_are_those_of_the_reference_implementation(
 
 
 def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
-    runtime = Runtime(written(encoder, Precision.FP32, tmp_path), "f32")
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     check_neighbours(runtime, encoder.architecture)
 
 
@@ -110,7 +110,7 @@ def test_graphs_in_16_bits_are_close_and_are_the_twins_of_f32_graphs(
     direct = written(encoder, precision, tmp_path / "direct")
     pooling = encoder.architecture.pooling.value
     texts = expected_of(folder)
-    found = Runtime(direct, "f32").run([text["ids"] for text in texts], 1, pooling)
+    found = Runtime(direct).run([text["ids"] for text in texts], 1, pooling)
     for one, text in zip(found, texts, strict=True):
         check(one, text, LIMITS[precision].dense_cosine_min, HALF_WEIGHT_MAX)
     half_package.write(written(encoder, Precision.FP32, tmp_path), tmp_path / "twin", precision)

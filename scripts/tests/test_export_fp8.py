@@ -54,7 +54,7 @@ def test_a_weight_uses_the_whole_range(tmp_path: Path) -> None:
 
 def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
     path = written_in_fp8(encoder_of(), tmp_path)
-    exact, near = (Runtime(p, "f32") for p in (tmp_path / "model.onnx", path))
+    exact, near = (Runtime(p) for p in (tmp_path / "model.onnx", path))
     for one, other in zip(*(run.run(BATCH, 1, "cls") for run in (exact, near)), strict=True):
         similarity = cosine(one.dense, other.dense)
         assert 0.99 < similarity < 0.999999, "it is not rounded, or too much"
@@ -63,7 +63,7 @@ def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
 
 def test_inputs_over_the_calibrated_range_stay_finite(tmp_path: Path) -> None:
     path = written_in_fp8(encoder_of(), tmp_path, largest=0.01)
-    ran = Runtime(path, "f32").run_rows(packed().inputs)
+    ran = Runtime(path).run_rows(packed().inputs)
     dense, weights = ran.dense, ran.token_weights
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 

@@ -23,15 +23,15 @@ from default_package.runtime import Runtime
 # Between the casts of bf16 it finds no attention; those graphs are for GPUs.
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
 def test_attention_and_gelu_are_fused_by_openvino(tmp_path: Path, precision: Precision) -> None:
-    assert unfused(Runtime(written(encoder_of(), precision, tmp_path), "f32")) == []
+    assert unfused(Runtime(written(encoder_of(), precision, tmp_path))) == []
 
 
 def test_openvino_reads_the_word_table_as_it_is_stored(tmp_path: Path) -> None:
     path = written(encoder_of(), Precision.FP32, tmp_path)
-    check_word_table(Runtime(path, "f32"))
+    check_word_table(Runtime(path))
     cast_rows(path)
     with pytest.raises(PackageError, match="holds the word table in f32"):
-        check_word_table(Runtime(path, "f32"))
+        check_word_table(Runtime(path))
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -77,7 +77,7 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
     for a, b in zip(left.graph.initializer, right.graph.initializer, strict=True):
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(a), onnx.numpy_helper.to_array(b))
     assert list(left.graph.node) == list(right.graph.node)
-    one, two = (Runtime(path, "f32").run_rows(packed().inputs) for path in (inline, beside))
+    one, two = (Runtime(path).run_rows(packed().inputs) for path in (inline, beside))
     np.testing.assert_array_equal(one.dense, two.dense)
     np.testing.assert_array_equal(one.token_weights, two.token_weights)
 

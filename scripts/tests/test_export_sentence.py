@@ -63,7 +63,7 @@ def test_a_text_has_as_many_tokens_as_the_files_say(
     for name, content in files.items():
         put(folder / name, content)
     said = sentence.read(folder)
-    assert snapshot.read_config(folder, said).max_input_tokens == tokens
+    assert snapshot.read_config(said).max_input_tokens == tokens
 
 
 @pytest.mark.parametrize(

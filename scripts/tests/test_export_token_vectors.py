@@ -58,7 +58,7 @@ def test_the_head_becomes_an_output_with_golden_numbers(
         np.testing.assert_allclose(golden, expected[place], atol=1e-6)
     # A graph whose vectors are those of other tokens is found.
     canary["token_vectors"][0][0] = 2
-    runtime = Runtime(out / "model.onnx", "f32")
+    runtime = Runtime(out / "model.onnx")
     with pytest.raises(PackageError, match="vectors of the canary"):
         checks.check_canary(runtime, manifest, checks.LIMITS[Precision(precision)])
 
@@ -101,13 +101,13 @@ def test_token_vectors_come_beside_lexical_weights(folder: Path, tmp_path: Path)
 def test_graphs_in_8_bits_have_the_output(folder: Path, tmp_path: Path) -> None:
     encoder = snapshots.open_encoder(folder)
     source = written(encoder, Precision.FP32, tmp_path / "single")
-    whole = Runtime(source, "f32").run(SEQUENCES, 1, "cls")
+    whole = Runtime(source).run(SEQUENCES, 1, "cls")
     target = source.parent / int8.GRAPH
     int8.write(source, target, int8.calibrate(source, SEQUENCES))
     half = half_package.load(written_in_fp8(encoder, tmp_path / "fp8").with_name("model.onnx"))
     assert [one.name for one in half.graph.output] == ["dense", "token_weights", "token_vectors"]
     for graph in (target, tmp_path / "fp8" / "fp8.onnx"):
-        for found, exact in zip(Runtime(graph, "f32").run(SEQUENCES, 1, "cls"), whole, strict=True):
+        for found, exact in zip(Runtime(graph).run(SEQUENCES, 1, "cls"), whole, strict=True):
             assert found.token_vectors is not None and exact.token_vectors is not None
             for one, other in zip(found.token_vectors, exact.token_vectors, strict=True):
                 assert cosine(one, other) > 0.98

@@ -1,5 +1,6 @@
 """The tiny package of the Rust tests is what its recipe makes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,32 +18,25 @@ from default_package.runtime import Runtime
 from default_package.segments import SAME_TEXT
 from fixtures import TINY, TINY_TOKENS, tiny_package
 
-COMMITTED = TINY
 NETWORK = tiny_package.tiny_encoder().architecture
-TOKENIZER = tokenizers.Tokenizer.from_file(str(COMMITTED / "tokenizer.json"))
+TOKENIZER = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("engines") / "tiny"
-    tiny_package.make(out)
-    return out
-
-
-def test_every_run_writes_the_committed_bytes(package: Path) -> None:
-    names = sorted(path.name for path in package.iterdir())
-    assert names == ["manifest.json", "model.onnx", "tokenizer.json"]
-    for name in names:
-        assert (package / name).read_bytes() == (COMMITTED / name).read_bytes(), name
-
-
-def test_every_run_writes_the_committed_bytes_with_token_vectors(tmp_path: Path) -> None:
-    tiny_package.make_with_token_vectors(tmp_path / "tiny")
-    names = sorted(path.name for path in (tmp_path / "tiny").iterdir())
-    assert names == ["manifest.json", "model.onnx"]
-    for name in names:
-        committed = (TINY_TOKENS / name).read_bytes()
-        assert (tmp_path / "tiny" / name).read_bytes() == committed, name
+@pytest.mark.parametrize(
+    ("make", "committed", "more"),
+    [
+        (tiny_package.make, TINY, ["tokenizer.json"]),
+        (tiny_package.make_with_token_vectors, TINY_TOKENS, []),
+    ],
+)
+def test_every_run_writes_the_committed_bytes(
+    tmp_path: Path, make: Callable[[Path], None], committed: Path, more: list[str]
+) -> None:
+    make(tmp_path / "tiny")
+    found = {path.name: path.read_bytes() for path in (tmp_path / "tiny").iterdir()}
+    assert sorted(found) == ["manifest.json", "model.onnx", *more]
+    for name, data in found.items():
+        assert data == (committed / name).read_bytes(), name
 
 
 def test_ascii_text_has_no_unknown_token() -> None:
@@ -66,7 +60,7 @@ def test_graph_and_reference_agree_whatever_is_beside_a_text(tmp_path: Path) -> 
     encoder = ReferenceEncoder(tiny)
     texts = ["", "a", "the the quick test", "Wasser und Brot", "x" * 61]
     sequences = [TOKENIZER.encode(text).ids for text in texts]
-    for row, ids in zip(Runtime(path, "f32").run(sequences, 1, "mean"), sequences, strict=True):
+    for row, ids in zip(Runtime(path).run(sequences, 1, "mean"), sequences, strict=True):
         expected = encoder.run(ids)
         np.testing.assert_allclose(row.dense, expected.dense, atol=1e-5)
         np.testing.assert_allclose(row.token_weights, expected.token_weights, atol=1e-5)
@@ -86,7 +80,7 @@ def test_weights_are_divided_by_a_power_of_their_norm() -> None:
 def test_no_text_sees_another_one(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     graph.write(tiny_package.tiny_encoder(lexical_head()), path)
-    runtime = Runtime(path, "f32")
+    runtime = Runtime(path)
     for seed in range(10):
         for pooling in (Pooling.MEAN, Pooling.CLS):
             check_neighbours(runtime, replace(NETWORK, pooling=pooling), seed)
@@ -107,4 +101,4 @@ def test_a_graph_that_mixes_texts_is_noticed(tmp_path: Path, node: str, what: st
     wrong.graph.node.insert(2, onnx.helper.make_node("Equal", own, ["everything"]))
     onnx.save(wrong, path)
     with pytest.raises(PackageError, match=f"a text's {what}.* what is beside it"):
-        check_neighbours(Runtime(path, "f32"), NETWORK)
+        check_neighbours(Runtime(path), NETWORK)
