@@ -95,7 +95,7 @@ codes! {
     MalformedHead: "malformed_head", BAD_REQUEST, "invalid_request_error",
         "the bytes are not HTTP/1.1, or its headers contradict each other";
     HeadTooLarge: "head_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, "invalid_request_error",
-        "the head is larger than 64 KiB (16 KiB over HTTP/2), or has more than 96 headers";
+        "the head is larger than 64 KiB or has more than 96 headers, both over HTTP/1.1";
     HeadTimeout: "head_timeout", REQUEST_TIMEOUT, "invalid_request_error",
         "the head of the request did not come in time";
     BodyTimeout: "body_timeout", REQUEST_TIMEOUT, "invalid_request_error",
