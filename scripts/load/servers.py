@@ -57,7 +57,7 @@ def own_memory(server: Server) -> Iterator[list[float]]:
 
     def sample() -> None:
         while not ended.is_set():
-            samples.append(server.memory_bytes("RssAnon") / 1e6)
+            samples.append(server.own_megabytes())
             ended.wait(SAMPLE_S)
 
     with ThreadPoolExecutor(1) as pool:

@@ -40,7 +40,7 @@ COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
 class Figures:
     """What a part of the run left behind it."""
 
-    resident_mb: list[float]
+    own_mb: list[float]
     """Of a time of small requests, a sample each second."""
     descriptors: int
     """When nobody asks anything."""
@@ -100,7 +100,7 @@ class Soak:
     async def drive(self) -> None:
         """Two parts that end alike; the second one's end is compared with the first's."""
         settle = self._typed.settle_minutes * 60
-        sampling = asyncio.create_task(self._memory.sample(self._server.resident_megabytes))
+        sampling = asyncio.create_task(self._memory.sample(self._server.own_megabytes))
         first = await self._part(settle, self._typed.peaks)
         last = await self._part(self._typed.minutes * 60 - settle, 0)
         sampling.cancel()
@@ -119,8 +119,8 @@ class Soak:
         await self._reach_peaks()
         until = clock() + window
         await asyncio.gather(*(client.run_calmly(until) for client in self._clients))
-        resident_mb = self._memory.last(window)
-        return await self._quiet(resident_mb)
+        own_mb = self._memory.last(window)
+        return await self._quiet(own_mb)
 
     async def _reach_peaks(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -145,7 +145,7 @@ class Soak:
             self._faults.go_on()
         await running
 
-    async def _quiet(self, resident_mb: list[float]) -> Figures:
+    async def _quiet(self, own_mb: list[float]) -> Figures:
         await asyncio.sleep(QUIET_S)
         health = await asyncio.to_thread(servers.health, self._server)
         folder = Path(f"/proc/{self._server.process.pid}/fd")
@@ -154,7 +154,7 @@ class Soak:
         for _ in range(LOOKS):
             await asyncio.sleep(1)
             descriptors.append(len(list(folder.iterdir())))
-        return Figures(resident_mb, min(descriptors), health["tuning"]["items"])
+        return Figures(own_mb, min(descriptors), health["tuning"]["items"])
 
     def _compare(self, first: Figures, last: Figures) -> None:
         tally, items = self._tally, last.items
@@ -167,8 +167,8 @@ class Soak:
         self.check("the server's counts add up", added == items["accepted"], told)
         seen = tally.items_answered
         self.check("answered items were replied", items["replied"] >= seen, f"{seen} seen")
-        more = growth(first.resident_mb, last.resident_mb)
-        told = f"{spread(first.resident_mb)}, then {spread(last.resident_mb)}, {more:+.1%}"
+        more = growth(first.own_mb, last.own_mb)
+        told = f"{spread(first.own_mb)}, then {spread(last.own_mb)}, {more:+.1%}"
         self.check("memory stays", more <= self._typed.growth, told)
         told = f"{first.descriptors}, then {last.descriptors}"
         self.check("no descriptor leaks", last.descriptors <= first.descriptors, told)

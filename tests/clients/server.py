@@ -92,6 +92,11 @@ class Server:
         """Resident memory of the process, in MB (10^6 bytes)."""
         return self.memory_bytes() / 1e6
 
+    def own_megabytes(self) -> float:
+        """Memory that the process alone has, in MB: pages of mapped files come and go with what
+        else the system reads."""
+        return self.memory_bytes("RssAnon") / 1e6
+
     def items(self, path: str = "/v1/embeddings", **body: Any) -> list[dict[str, Any]]:
         """The items of an answer."""
         content, fields = json.dumps(body).encode(), {"content-type": "application/json"}
