@@ -15,7 +15,7 @@ from .choices import Precision
 from .command import say
 from .encoder import Architecture
 from .errors import PackageError
-from .reference import ReferenceEncoder, Vectors, cosine, select_sparse
+from .reference import ReferenceEncoder, Vectors, cosine
 from .rows import Found
 from .runtime import Runtime
 
@@ -38,6 +38,11 @@ class Limits:
     dense_cosine_min: float
     token_weight_max: float
 
+    def of(self, network: Architecture) -> "Limits":
+        """Weights of words go up to 3, and errors of logits come through whole in small ones."""
+        room = manifest.WORDS_ROOM if network.words else 1
+        return Limits(self.dense_cosine_min, room * self.token_weight_max)
+
 
 LIMITS = {
     # Sums of f32 in another order, and a word table that is rounded to f16.
@@ -55,10 +60,24 @@ def demand(holds: bool, failure: str) -> None:
         raise PackageError(f"the package failed its check: {failure}")
 
 
-def sparse_distance(found: dict[int, float], expected: dict[int, float]) -> float:
-    """Largest absolute difference; an absent id weighs zero."""
+def sparse_distance(
+    found: dict[int, float], expected: dict[int, float], kept: int | None = None
+) -> float:
+    """Largest absolute difference; an absent id weighs zero.
+
+    Where the strongest `kept` are there, an absent one weighs at most as much as the weakest.
+    """
     keys = found.keys() | expected.keys()
-    return max((abs(found.get(k, 0.0) - expected.get(k, 0.0)) for k in keys), default=0.0)
+
+    def of(weights: dict[int, float], key: int, other: float) -> float:
+        least = min([other, *weights.values()]) if len(weights) == kept else 0.0
+        return weights.get(key, least)
+
+    def distance(key: int) -> float:
+        one, other = found.get(key, 0.0), expected.get(key, 0.0)
+        return abs(of(found, key, other) - of(expected, key, one))
+
+    return max(map(distance, keys), default=0.0)
 
 
 def unfused(runtime: Runtime) -> list[str]:
@@ -74,23 +93,29 @@ def check_word_table(runtime: Runtime) -> None:
     demand(held == "f16", f"OpenVINO holds the word table in {held}, not in f16")
 
 
-def check_reference(found: list[Found], expected: list[Vectors], limits: Limits) -> None:
-    """Both outputs against those of the numpy forward pass, text by text."""
+def check_reference(
+    found: list[Found], expected: list[Vectors], limits: Limits, kept: int = 0
+) -> None:
+    """Both outputs against those of the numpy forward pass, text by text; `kept` words, if any."""
     pairs = list(zip(found, expected, strict=True))
     least = min(cosine(row.dense, vectors.dense) for row, vectors in pairs)
     largest = max(
         float(np.abs(row.token_weights - vectors.token_weights).max()) for row, vectors in pairs
     )
     least = min([least, *(least_cosine(row, vectors) for row, vectors in pairs)])
+    for row, vectors in pairs:
+        if row.words is not None:
+            golden = vectors.strongest_words(kept)
+            largest = max(largest, sparse_distance(row.words, golden, kept))
     say(
-        f"numpy reference: cosine min {least:.8f}, largest token weight difference {largest:.6f} "
+        f"numpy reference: cosine min {least:.8f}, largest weight difference {largest:.6f} "
         f"over {len(pairs)} texts"
     )
     demand(least >= limits.dense_cosine_min, "a vector is not the reference's")
-    demand(largest <= limits.token_weight_max, "the token weights are not the reference's")
+    demand(largest <= limits.token_weight_max, "the lexical weights are not the reference's")
 
 
-def least_cosine(found: Found, expected: Found) -> float:
+def least_cosine(found: Found, expected: Found | Vectors) -> float:
     """Of all token vectors of a text, which have length one; 1 where the model has none."""
     if found.token_vectors is None or expected.token_vectors is None:
         demand(found.token_vectors is expected.token_vectors, "token vectors are missing")
@@ -110,9 +135,10 @@ def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> N
     distance = 0.0
     if content["sparse"]:
         dropped = set(content["sparse"]["dropped_token_ids"])
-        ids, weights = select_sparse(canary["token_ids"], row.token_weights, dropped)
+        kept = content["sparse"].get("words")
         golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
-        distance = sparse_distance(dict(zip(ids, weights, strict=True)), golden)
+        of_text = row.lexical(canary["token_ids"], dropped)
+        distance = sparse_distance(of_text, golden, kept)
     say(f"canary: cosine {similarity:.8f}, largest sparse difference {distance:.6f}")
     demand(similarity >= limits.dense_cosine_min, "vectors of the canary")
     demand(distance <= limits.token_weight_max, "sparse weights of the canary")
@@ -139,12 +165,15 @@ def check_neighbours(runtime: Runtime, network: Architecture, seed: int = 0) -> 
             least = min(least, least_cosine(among[at.text], alone[at.text]))
             difference = np.abs(weights[at.row, at.tokens] - alone[at.text].token_weights)
             largest = max(largest, float(difference.max()))
+            if network.words:
+                both = (one[at.text].words or {} for one in (among, alone))
+                largest = max(largest, sparse_distance(*both, network.words.kept))
             dense[at.row, at.segment] = 0.0
             weights[at.row, at.tokens] = 0.0
         demand(not dense.any(), "a span without weights is not zero")
         demand(not weights.any(), "padding has token weights")
     say(
-        f"neighbours: cosine min {least:.8f}, largest token weight difference {largest:.8f} "
+        f"neighbours: cosine min {least:.8f}, largest weight difference {largest:.8f} "
         f"to the same texts alone"
     )
     demand(least >= NEIGHBOURS_COSINE_MIN, "a text's vectors depend on what is beside it")
@@ -179,15 +208,16 @@ def crowded(texts: list[list[int]], network: Architecture, choose: random.Random
 
 def run_all(folder: Path, plan: manifest.Plan, precision: Precision) -> None:
     """All checks of the package in `folder`, which was written of `plan`."""
-    tokens_max = plan.encoder.architecture.max_input_tokens
+    network = plan.encoder.architecture
+    tokens_max = network.max_input_tokens
     sequences = [plan.vocabulary.encode_within(text, tokens_max)[1] for text in TEXTS]
     reference = ReferenceEncoder(plan.encoder)
     expected = [reference.run(ids) for ids in sequences]
-    content, limits = manifest.read(folder), LIMITS[precision]
+    content, limits = manifest.read(folder), LIMITS[precision].of(network)
     runtime = Runtime(folder / "model.onnx")
     found = runtime.run(sequences, content["pad_token_id"], content["pooling"])
-    check_reference(found, expected, limits)
-    check_neighbours(runtime, plan.encoder.architecture)
+    check_reference(found, expected, limits, network.words.kept if network.words else 0)
+    check_neighbours(runtime, network)
     check_canary(runtime, content, limits)
     if precision is Precision.FP32:
         check_word_table(runtime)

@@ -9,6 +9,8 @@ class Pooling(Enum):
     CLS = "cls"
     MEAN = "mean"
     LAST = "last"
+    SPLADE = "splade"
+    """For exports alone: lexical weights of any words, and no vector."""
 
 
 class Precision(Enum):

@@ -9,7 +9,8 @@ CANARY = (
 )
 
 
-CROSS_ENCODER = "cross-encoder"
+CROSS_ENCODER, SPARSE = "cross-encoder", "sparse"
+"""Kinds of models beside those of vectors."""
 
 
 @dataclass(frozen=True)

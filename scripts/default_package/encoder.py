@@ -11,7 +11,7 @@ from families import BERT
 from families.family import Family
 
 from .choices import Pooling
-from .sparse_head import SparseHead, load
+from .sparse_head import SPECIAL_BIAS, SparseHead, load
 from .weights import Config, Model, dequantize_q4_0
 
 Rows = slice | EllipsisType
@@ -61,6 +61,34 @@ class Dense:
 
 
 @dataclass(frozen=True)
+class Words:
+    """How lexical weights are made for words that a text need not have."""
+
+    kept: int
+    """The strongest of each text."""
+    logarithms: int = 1
+    """Of one and what the head says, one behind the other."""
+    is_tied: bool = True
+    """Whether the head's last product is with the word table."""
+
+    silent: tuple[int, ...] = ()
+    """Words without weights."""
+
+    def bias(self, published: np.ndarray) -> np.ndarray:
+        """Of the last product."""
+        found = published.copy()
+        found[list(self.silent)] = SPECIAL_BIAS
+        return found
+
+    def weights(self, logits: np.ndarray) -> np.ndarray:
+        """Of all words, of what the head says of them at most."""
+        found = np.maximum(logits, 0.0)
+        for _ in range(self.logarithms):
+            found = np.log1p(found)
+        return found
+
+
+@dataclass(frozen=True)
 class Architecture:
     """Everything about a network but its weights."""
 
@@ -75,6 +103,8 @@ class Architecture:
     """Of a text, where the model takes fewer than there are positions."""
     token_width: int | None = None
     """Numbers of a vector of each token, where the model has such vectors."""
+    words: Words | None = None
+    """Where the model has lexical weights of any words, and no others."""
     separator: int | None = None
     """The token behind which those of a pair have type 1, where a cross-encoder tells its two texts
     apart in this way. All other tokens have type 0."""
@@ -106,7 +136,8 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     emb.rel: what a distance adds to the scores; q, k, v, ao: attention in and out; qln, kln: norms
     of a head's queries and keys; aln, aoln: the attention's norm, and one of its output alone; fi,
     fg, fo: feed-forward in, its gate, out; oln, ooln: its norms; fin.ln: the last norm; dense0 and
-    so on: what is behind the pooling; tok: what gives each token a vector.
+    so on: what is behind the pooling; tok: what gives each token a vector; mlm: the head that
+    guesses masked words, with its norm; words: its last product.
     """
     sizes = architecture.sizes
     hidden, ffn = sizes.hidden, sizes.ffn
@@ -145,6 +176,11 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     if architecture.token_width:
         shapes["tok.w"] = (architecture.token_width, hidden)
         shapes["tok.b"] = (architecture.token_width,)
+    if architecture.words:
+        shapes |= {"mlm.w": (hidden, hidden), "words.b": (sizes.vocab_rows,)}
+        shapes |= dict.fromkeys(("mlm.b", "mlm.ln.w", "mlm.ln.b"), (hidden,))
+        if not architecture.words.is_tied:
+            shapes["words.w"] = (sizes.vocab_rows, hidden)
     return shapes
 
 

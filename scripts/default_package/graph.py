@@ -8,7 +8,8 @@ token counts in each span, of which each gives a dense vector.
 Outputs: `dense`, f32 `[rows, spans, hidden]`, L2-normalized, zeros for a span without weights;
 `token_weights`, f32 `[rows, length]`, as `sparse_head` has them, zero for padding; `token_vectors`,
 f32 `[rows, length, width]`, L2-normalized, of any content for padding. A model has the last two if
-it has their heads. The hidden states never leave the graph.
+it has their heads, and those of the module `words` if it has that one. The hidden states never
+leave the graph.
 """
 
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from . import words
 from .encoder import Encoder
 from .graph_builder import GraphBuilder, WeightStore
 from .layers import Layers
@@ -58,6 +60,8 @@ def write(
         if encoder.architecture.token_width:
             numbers = [encoder.source.tensor(f"tok.{part}") for part in "wb"]
             _normalized(builder, builder.linear(hidden, TOKENS, *numbers), TOKEN_VECTORS)
+        if encoder.architecture.words:
+            words.write(builder, hidden, encoder, layers)
     save(finish(builder, encoder.architecture.width), path)
 
 
@@ -149,6 +153,10 @@ def finish(builder: GraphBuilder, width: int) -> onnx.ModelProto:
         if weight.name == f"{TOKENS}.weight":
             shape = [*tokens, weight.dims[1]]
             outputs.append(helper.make_tensor_value_info(TOKEN_VECTORS, TensorProto.FLOAT, shape))
+        if weight.name == "words.kept":
+            shape = ["rows", "spans", int(numpy_helper.to_array(weight)[0])]
+            for name, kind in (words.WORDS, TensorProto.INT32), (words.WEIGHTS, TensorProto.FLOAT):
+                outputs.append(helper.make_tensor_value_info(name, kind, shape))
     spans = ["rows", "spans", "length"]
     inputs = [
         *(helper.make_tensor_value_info(name, TensorProto.INT32, tokens) for name in TOKEN_INPUTS),

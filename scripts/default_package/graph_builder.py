@@ -1,5 +1,6 @@
 """Collects what an ONNX graph is made of: nodes, and numbers, of which large ones lie beside it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -87,9 +88,12 @@ class GraphBuilder:
         """Stores `values` as a 1-d int64 list: axes, shapes and slice bounds."""
         return self.constant(name, np.asarray(values, np.int64))
 
-    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Adds a node with one output; the node is named after the output."""
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+    def op(
+        self, kind: str, inputs: list[str], output: str, more: Sequence[str] = (), **attributes: Any
+    ) -> str:
+        """Adds a node, which is named after its first output; few have `more` of them."""
+        outputs = [output, *more]
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name=output, **attributes))
         return output
 
     def lookup(self, table: np.ndarray, places: str, output: str) -> str:

@@ -92,11 +92,12 @@ class Layers:
         builder, prefix = self._builder, f"layer{layer}.ffn"
         wide = builder.linear(source, f"{prefix}.in", *self._numbers(f"l{layer}.fi"))
         if not self._family.has("fg"):
-            return self._activated(wide, prefix)
+            return self.activated(wide, prefix)
         gate = builder.linear(source, f"{prefix}.gate", *self._numbers(f"l{layer}.fg"))
-        return builder.op("Mul", [self._activated(gate, prefix), wide], f"{prefix}.gated")
+        return builder.op("Mul", [self.activated(gate, prefix), wide], f"{prefix}.gated")
 
-    def _activated(self, source: str, prefix: str) -> str:
+    def activated(self, source: str, prefix: str) -> str:
+        """The activation of the family's networks."""
         if self._family.activation == "silu":
             share = self._builder.op("Sigmoid", [source], f"{prefix}.sigmoid")
             return self._builder.op("Mul", [source, share], f"{prefix}.silu")

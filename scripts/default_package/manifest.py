@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from . import command, graph
 from .choices import FORMAT_VERSION
 from .command import say
@@ -21,12 +23,16 @@ from .vocabulary import Vocabulary
 from .wheel import digest
 
 NAME = "manifest.json"
+QUESTIONS = "questions.f32"
+"""The weight of each word in a question, little-endian."""
 # Ten times what bf16 costs the default package, whose dense cosine to f32 is at least 0.99998 on
 # texts.jsonl, and whose token weights are within 0.0025. The wheel's own engine, with 4-bit weights
 # and 8-bit activations, still reaches 0.9998. Mistakes are well outside: unmasked padding gives
 # 0.9952 and 0.07, absent special tokens 0.9937 and 0.04. Exported packages have the same: their
 # engines compute in 16 bits too, sums and norms in f32.
 TOLERANCES = {"dense_cosine_min": 0.999, "sparse_max_abs": 0.02}
+WORDS_ROOM = 5
+"""Times as far as other lexical weights, those of any words may be from the golden ones."""
 
 
 RANGES = Path(__file__).with_name("small_vectors.json")
@@ -44,6 +50,8 @@ class Plan:
     """Whose way of reading unusual characters the tokenizer follows, where there are two."""
     ranges: Path | None = None
     """What vectors of bytes and bits need to know, if somebody measured it."""
+    questions: np.ndarray | None = None
+    """f32, what each word weighs in a question, where questions need no run."""
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -63,6 +71,8 @@ def write(plan: Plan, folder: Path, make: type[GraphBuilder] = GraphBuilder) -> 
     say("writing model.onnx")
     graph.write(plan.encoder, folder / "model.onnx", make)
     (folder / "tokenizer.json").write_text(plan.vocabulary.text, encoding="utf-8")
+    if plan.questions is not None:
+        (folder / QUESTIONS).write_bytes(plan.questions.astype("<f4").tobytes())
     say("computing the golden numbers")
     save(_content(plan, folder), folder / NAME)
 
@@ -98,6 +108,7 @@ def _content(plan: Plan, folder: Path) -> dict[str, Any]:
     ranges = {"small_vectors": [read_json(plan.ranges, "ranges")]} if plan.ranges else {}
     tokens = architecture.token_width
     outputs = {"dense": True, "token_weights": head, "token_vectors": tokens}
+    outputs["word_weights"] = architecture.words
     return {
         "format_version": FORMAT_VERSION,
         "model_id": about.model_id,
@@ -119,13 +130,26 @@ def _content(plan: Plan, folder: Path) -> dict[str, Any]:
         "default_prompt": about.default_prompt,
         **read_as,
         **({"sources": about.sources} if about.sources else {}),
-        "sparse": head and {"dropped_token_ids": words.special_ids, "head": head.method},
+        "sparse": _sparse(plan),
         "outputs": {name: "float32" for name, is_there in outputs.items() if is_there},
         **ranges,
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
         "canary": _canary(plan),
     }
+
+
+def _sparse(plan: Plan) -> dict[str, Any] | None:
+    architecture, head = plan.encoder.architecture, plan.encoder.head
+    if architecture.words is None:
+        dropped = plan.vocabulary.special_ids
+        return head and {"dropped_token_ids": dropped, "head": head.method}
+    found = {
+        "dropped_token_ids": [],
+        "head": "the model's own head for masked words, as SPLADE has it",
+        "words": min(architecture.words.kept, architecture.sizes.vocab_rows),
+    }
+    return found if plan.questions is None else found | {"questions": QUESTIONS}
 
 
 def _canary(plan: Plan) -> dict[str, Any]:
@@ -138,6 +162,10 @@ def _canary(plan: Plan) -> dict[str, Any]:
     text, token_ids = words.encode_within(plan.about.canary_text, tokens_max)
     vectors = ReferenceEncoder(plan.encoder).run(token_ids)
     sparse = select_sparse(token_ids, vectors.token_weights, set(words.special_ids))
+    if of_words := plan.encoder.architecture.words:
+        strongest = vectors.strongest_words(of_words.kept)
+        sparse = list(strongest), list(strongest.values())
+    most = WORDS_ROOM * TOLERANCES["sparse_max_abs"]
     of_tokens = {}
     if vectors.token_vectors is not None:
         # Some are enough: the first that is answered, the last, and one between them.
@@ -150,7 +178,7 @@ def _canary(plan: Plan) -> dict[str, Any]:
         "dense": [shorten(value) for value in vectors.dense],
         "sparse": [list(pair) for pair in zip(*sparse, strict=True)],
         **of_tokens,
-        "tolerances": TOLERANCES,
+        "tolerances": TOLERANCES | ({"sparse_max_abs": most} if of_words else {}),
     }
 
 

@@ -8,14 +8,13 @@ be committed.
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from .choices import Pooling
-from .encoder import RELATIVE_REACH, Encoder, relative_buckets, tensor_shapes
-from .rows import Found
+from .encoder import RELATIVE_REACH, Encoder, Words, relative_buckets, tensor_shapes
 from .sparse_head import NORM_FLOOR, SparseHead
 
 ERF = np.frompyfunc(math.erf, 1, 1)
@@ -36,11 +35,25 @@ ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class Vectors(Found):
+class Vectors:
     """Results for one sequence of token ids."""
 
-    hidden: np.ndarray = field(kw_only=True)
+    dense: np.ndarray
+    """f32 `[hidden]`, L2-normalized."""
+    token_weights: np.ndarray
+    """f32 `[length]`, one for each position."""
+    hidden: np.ndarray
     """f64 `[length, hidden]`, the last hidden states."""
+    token_vectors: np.ndarray | None = None
+    """f32 `[length, width]`, L2-normalized each, of a model that has them."""
+    words: np.ndarray | None = None
+    """f32 `[vocabulary]`, the weight of each word, of a model that has them."""
+
+    def strongest_words(self, kept: int) -> dict[int, float]:
+        """Those that a graph gives, in the order of their ids."""
+        assert self.words is not None
+        ids = np.sort(np.argsort(-self.words, kind="stable")[:kept])
+        return {int(word): shorten(self.words[word]) for word in ids if self.words[word] > 0.0}
 
 
 def attention(
@@ -69,7 +82,7 @@ class ReferenceEncoder:
         self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
 
     def run(self, token_ids: list[int]) -> Vectors:
-        """Everything of one sequence."""
+        """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
         first = self._architecture.first_position
         found = [self._source.word_rows(slice(word, word + 1)) for word in token_ids]
         words = np.concatenate(found).astype(np.float64)
@@ -93,11 +106,16 @@ class ReferenceEncoder:
             pooled = self._linear(pooled, f"dense{number}")
             pooled = self._norm(ACTIVATIONS[module.activation](pooled), f"dense{number}.ln")
         dense = pooled / np.sqrt((pooled * pooled).sum())
-        found = [dense, self._weights(hidden, token_ids)]
-        if "tok.w" in self._names:
-            vectors = self._linear(hidden, "tok")
-            found.append(vectors / np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True)))
-        return Vectors(*(one.astype(np.float32) for one in found), hidden=hidden)
+        weights = self._weights(hidden, token_ids)
+        found = Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
+        if words := self._architecture.words:
+            weights = self._word_weights(hidden, words)
+            found = replace(found, words=weights.astype(np.float32))
+        if "tok.w" not in self._names:
+            return found
+        vectors = self._linear(hidden, "tok")
+        vectors /= np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+        return replace(found, token_vectors=vectors.astype(np.float32))
 
     def _tensor(self, name: str) -> np.ndarray:
         return self._source.tensor(name).astype(np.float64)
@@ -112,6 +130,15 @@ class ReferenceEncoder:
         weights = np.maximum(values, 0.0)
         norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
         return weights / norm**head.norm_exponent
+
+    def _word_weights(self, hidden: np.ndarray, words: Words) -> np.ndarray:
+        """f64 `[vocabulary]`."""
+        ready = self._norm(self._active(self._linear(hidden, "mlm")), "mlm.ln")
+        every, read = slice(0, self._sizes.vocab_rows), self._source.word_rows
+        table = read(every) if words.is_tied else self._tensor("words.w")[every]
+        bias = words.bias(self._tensor("words.b"))[every]
+        logits = ready @ table.astype(np.float64).T + bias
+        return words.weights(logits.max(axis=0))
 
     def _branch(
         self, hidden: np.ndarray, norm: str, run: Callable[[np.ndarray], np.ndarray]

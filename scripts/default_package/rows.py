@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .reference import select_sparse
+
 LENGTH = 128
 """Of a row, unless a text is longer."""
 BATCH_TOKENS = 1024
@@ -34,14 +36,30 @@ class Place:
 
 @dataclass(frozen=True)
 class Found:
-    """What a model gives for one text, or for a batch."""
+    """What a graph gives for one text."""
 
     dense: np.ndarray
-    """f32 `[width]`, L2-normalized."""
     token_weights: np.ndarray
-    """f32 `[length]`, one for each position; zeros without a head."""
     token_vectors: np.ndarray | None = None
-    """f32 `[length, width]`, L2-normalized each, of a model that has them."""
+    words: dict[int, float] | None = None
+    """Weights of the strongest, none of which is zero, of a model that has them."""
+
+    def lexical(self, token_ids: list[int], dropped: set[int]) -> dict[int, float]:
+        """The text's weights by id, ascending."""
+        if self.words is not None:
+            return dict(sorted(self.words.items()))
+        return dict(zip(*select_sparse(token_ids, self.token_weights, dropped), strict=True))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a graph gives for a batch. Token weights are zeros for a graph without a head."""
+
+    dense: np.ndarray
+    token_weights: np.ndarray
+    token_vectors: np.ndarray | None = None
+    words: tuple[np.ndarray, np.ndarray] | None = None
+    """Ids and weights."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,7 @@ class Batch:
     inputs: dict[str, np.ndarray]
     places: list[Place]
 
-    def split(self, ran: Found) -> dict[int, Found]:
+    def split(self, ran: Outputs) -> dict[int, Found]:
         """The graph's outputs, by the number of the text."""
         vectors = ran.token_vectors
         return {
@@ -59,9 +77,16 @@ class Batch:
                 ran.dense[at.row, at.segment],
                 ran.token_weights[at.row, at.tokens],
                 None if vectors is None else vectors[at.row, at.tokens],
+                ran.words and strongest(*(part[at.row, at.segment] for part in ran.words)),
             )
             for at in self.places
         }
+
+
+def strongest(ids: np.ndarray, weights: np.ndarray) -> dict[int, float]:
+    """Weights by id, without zeros."""
+    pairs = zip(ids.tolist(), weights.tolist(), strict=True)
+    return {word: weight for word, weight in pairs if weight > 0.0}
 
 
 def span_count(length: int) -> int:

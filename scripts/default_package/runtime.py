@@ -7,7 +7,7 @@ import numpy as np
 import openvino
 
 from . import rows
-from .rows import Batch, Found
+from .rows import Batch, Found, Outputs
 
 
 class Runtime:
@@ -17,13 +17,14 @@ class Runtime:
         settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
         self._compiled = openvino.Core().compile_model(str(path), "CPU", settings)
 
-    def run_rows(self, inputs: dict[str, np.ndarray]) -> Found:
+    def run_rows(self, inputs: dict[str, np.ndarray]) -> Outputs:
         """All outputs of a batch, as the graph gives them."""
         result = self._compiled(inputs)
         found = {port.any_name: np.array(result[port]) for port in self._compiled.outputs}
         zeros = np.zeros(inputs["input_ids"].shape, np.float32)
         weights = found.get("token_weights", zeros)
-        return Found(found["dense"], weights, found.get("token_vectors"))
+        of_words = (found["words"], found["word_weights"]) if "words" in found else None
+        return Outputs(found["dense"], weights, found.get("token_vectors"), of_words)
 
     def run(self, sequences: Sequence[Sequence[int]], pad: int, pooling: str) -> list[Found]:
         """What is found for each sequence of token ids, in order."""

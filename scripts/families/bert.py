@@ -1,6 +1,6 @@
-"""BERT: bge, all-MiniLM, multilingual-e5-small, mxbai, arctic v1, ms-marco-MiniLM."""
+"""BERT: bge, all-MiniLM, multilingual-e5-small, mxbai, arctic v1, ms-marco-MiniLM, SPLADE."""
 
-from .family import Family, Scorer
+from .family import Family, Scorer, WordHead
 
 BERT = Family(
     name="bert",
@@ -13,4 +13,10 @@ BERT = Family(
         "encoder.layer.#.": "fi=intermediate.dense fo=output.dense oln=output.LayerNorm",
     },
     scorer=Scorer("pooler.dense", "classifier"),
+    words=WordHead(
+        inner="cls.predictions.transform.dense",
+        norm="cls.predictions.transform.LayerNorm",
+        outer="cls.predictions.decoder",
+        bias="cls.predictions",
+    ),
 )

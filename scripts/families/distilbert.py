@@ -1,6 +1,6 @@
 """DistilBERT: multi-qa-distilbert, encoders of inference-free sparse models."""
 
-from .family import Family
+from .family import Family, WordHead
 
 DISTILBERT = Family(
     name="distilbert",
@@ -12,4 +12,5 @@ DISTILBERT = Family(
     },
     required={"activation": ("gelu", None)},
     norm_epsilon=1e-12,
+    words=WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector"),
 )

@@ -36,6 +36,22 @@ class Scorer:
 
 
 @dataclass(frozen=True)
+class WordHead:
+    """The head that guesses a masked word: product, the network's activation, norm, and a product
+    that gives a logit to each word. SPLADE makes lexical weights of it.
+
+    The values are how the published tensors begin.
+    """
+
+    inner: str
+    norm: str
+    outer: str
+    """Its weight is the word table where config.json does not say otherwise."""
+    bias: str
+    """Of the words."""
+
+
+@dataclass(frozen=True)
 class Family:
     """One kind of network. The defaults are BERT's; sizes are each model's own."""
 
@@ -90,6 +106,8 @@ class Family:
     """The published name of a head that gives lexical weights, among the other weights."""
     scorer: Scorer | None = None
     """The head of its cross-encoders, if they can be served."""
+    words: WordHead | None = None
+    """That of its models for masked words, if they can be served."""
 
     @cached_property
     def published(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from default_package.encoder import Attention, Rotary
 from default_package.json_file import JsonFile
 from default_package.weights import Config
 from families import FAMILIES
-from families.family import FULL, LOCAL, Family, Scorer
+from families.family import FULL, LOCAL, Family, Scorer, WordHead
 
 SIZES = {
     "hidden": ("hidden_size", "n_embd", "dim"),
@@ -133,6 +133,15 @@ class Configuration:
         pooling = self._get(found.pooling) or "cls"
         self._demand(pooling in ("cls", "mean"), found.pooling, "cls or mean is needed")
         return found, Pooling(pooling)
+
+    def word_head(self) -> tuple[WordHead, bool]:
+        """The head that guesses masked words, and whether its last product is the word table."""
+        found = self.family.words
+        known = ", ".join(family.name for family in FAMILIES if family.words)
+        why = f"SPLADE models of {known} can be exported, and none of {self.family.name}"
+        self._demand(found is not None, "model_type", why)
+        assert found is not None
+        return found, self._get("tie_word_embeddings") is not False
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""

@@ -10,14 +10,14 @@ from pathlib import Path
 from default_package import checks, command, manifest, vocabulary
 from default_package.choices import SHAPES, Pooling, Precision
 from default_package.command import say
-from default_package.description import CROSS_ENCODER, Description
-from default_package.encoder import Architecture, Encoder
+from default_package.description import SPARSE, Description
+from default_package.encoder import Architecture, Encoder, Words
 from default_package.errors import PackageError
 from default_package.vocabulary import Vocabulary
 from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
-from . import half_package, kept, largest, longest, random_encoder, sentence, snapshot
+from . import half_package, kept, largest, longest, random_encoder, sentence, snapshot, splade
 from .half import BUILDERS
 from .sentence import Wishes
 
@@ -84,7 +84,7 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
     numbers = plan.encoder.weight_count
     command.check_place(out, numbers * precision.bytes + 50_000_000)
     say(f"exporting {numbers / 1e6:.0f} M weights as {precision.value}")
-    if plan.encoder.head is None:
+    if plan.encoder.head is None and not plan.encoder.architecture.words:
         say("there is no lexical head: the package will have dense vectors only")
     with command.replacing(out) as folder:
         manifest.write(plan, folder, BUILDERS[precision])
@@ -104,7 +104,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     """What --model asks for, from the folder with its files; what was typed wins over them."""
     wishes, names = _wishes(options), os.listdir(folder)
     said = snapshot.check(folder, names, wishes)
-    if snapshot.COLBERT_FILE in names and not wishes.tokens and not said.scorer:
+    if snapshot.COLBERT_FILE in names and not wishes.tokens and not said.kind:
         say("token vectors are left out: --token-vectors takes them in")
     prompts, typed = _prompts(options), {}
     if most := options.max_tokens:
@@ -112,9 +112,10 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     if prompts:
         files = [said.sources["prompts"]] if said.prompts else []
         typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *files])
-    if said.scorer and (prompts or options.shorter_vectors):
-        typed_in_vain = "--query-prompt, --passage-prompt and --shorter-vectors"
-        raise PackageError(f"{typed_in_vain} are for models of vectors: {name} is a cross-encoder")
+    if said.kind and (options.shorter_vectors or (said.scorer and prompts)):
+        flags = ["--query-prompt", "--passage-prompt"] if said.scorer else []
+        named = ", ".join([*flags, "--shorter-vectors"])
+        raise PackageError(f"not for models such as {name}, which is {said.what}: {named}")
     encoder = snapshot.open_encoder(folder, said, wishes)
     width = encoder.architecture.width
     dimensions = said.network.dimensions(width)
@@ -135,16 +136,21 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         default_prompt=said.default_prompt or ("query" if "query" in prompts else None),
         matryoshka_dimensions=dimensions,
         sources=said.sources | typed,
-        kind=CROSS_ENCODER if said.scorer else None,
+        kind=said.kind,
     )
     values = {"max_input_tokens": encoder.architecture.max_input_tokens, "prompts": about.prompts}
     values |= {"pooling": said.pooling.value, "matryoshka_dimensions": dimensions}
+    values["sparse"] = f"the {splade.KEPT} strongest words of a text"
     for field, source in about.sources.items():
         say(f"  {field}: {values[field] or 'none'} ({source})")
     words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
     if said.scorer:
         encoder = snapshot.with_types_of_pairs(folder, encoder, words)
-    return plan_of(encoder, words, about, options)
+    if said.splade is None or said.splade.questions is None:
+        return plan_of(encoder, words, about, options)
+    weights = splade.question_weights(said.splade.questions, words)
+    plan = plan_of(snapshot.without_special_words(encoder, words), words, about, options)
+    return replace(plan, questions=weights)
 
 
 def _wishes(options: argparse.Namespace) -> Wishes:
@@ -176,12 +182,16 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
     family = BERT if options.family == BERT.name else XLM_ROBERTA
     words = vocabulary.read(options.tokenizer, XLM_ROBERTA_PAD)
     config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
-    wishes = _wishes(options)
+    wishes, of_words = _wishes(options), None
     pooling, width = wishes.pooling or Pooling.CLS, config.hidden if wishes.tokens else None
-    architecture = Architecture(config, family, pooling, XLM_ROBERTA_PAD, token_width=width)
+    if pooling is Pooling.SPLADE:
+        pooling, of_words = Pooling.MEAN, Words(splade.KEPT)
+    architecture = Architecture(
+        config, family, pooling, XLM_ROBERTA_PAD, token_width=width, words=of_words
+    )
     if architecture.max_input_tokens < 3:
         raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
-    with_head = wishes.sparse or wishes.tokens
+    with_head = of_words is None and (wishes.sparse or wishes.tokens)
     encoder = random_encoder.make(architecture, options.seed, with_head=with_head)
     prompts = _prompts(options)
     about = Description(
@@ -191,6 +201,7 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
         license=options.license or "Apache-2.0",
         prompts=prompts,
         default_prompt="query" if "query" in prompts else None,
+        kind=SPARSE if of_words else None,
     )
     return plan_of(encoder, words, about, options)
 

@@ -5,6 +5,7 @@ bits and puts the casts between: TensorRT runs a graph in the types it is writte
 value are one product there: one kernel for three, and the widest that the layer's input allows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -68,11 +69,13 @@ class HalfBuilder(GraphBuilder):
             self._integers.add(self.ints(name, value))
         return name
 
-    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+    def op(
+        self, kind: str, inputs: list[str], output: str, more: Sequence[str] = (), **attributes: Any
+    ) -> str:
         half = self._runs_in_half(kind, inputs, output)
         if kind != "Cast":
             inputs = [self._typed(name, half=half) for name in inputs]
-        super().op(kind, inputs, output, **attributes)
+        super().op(kind, inputs, output, more, **attributes)
         if kind == "Cast":
             self._floats[output] = attributes["to"] == self.half_code
         elif any(name in self._floats for name in inputs):

@@ -121,4 +121,4 @@ def _replay(model: onnx.ModelProto, builder: GraphBuilder) -> None:
             builder.projection(source, layer, key, parts)
         else:
             attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            builder.op(node.op_type, list(node.input), output, **attributes)
+            builder.op(node.op_type, list(node.input), output, node.output[1:], **attributes)

@@ -44,7 +44,7 @@ from default_package.command import say
 from default_package.errors import PackageError
 from default_package.wheel import digest
 
-from . import snapshot
+from . import snapshot, splade
 from .configuration import Configuration
 from .sentence import Wishes
 
@@ -58,7 +58,11 @@ SMALL = [
     "*/config.json",
     "*_Dense/model.safetensors",
     "*_Dense/pytorch_model.bin",
+    "*_SparseStaticEmbedding/model.safetensors",
+    "*_SparseStaticEmbedding/pytorch_model.bin",
     "*.index.json",
+    splade.ROUTES,
+    splade.TABLE,
     "README.md",
 ]
 """What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""

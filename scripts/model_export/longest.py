@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from default_package.command import say
-from default_package.reference import select_sparse
 from default_package.runtime import Runtime
 
 KEY = "longest"
@@ -23,8 +22,8 @@ def added(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     runtime = Runtime(folder / "model.onnx")
     [row] = runtime.run([text], content["pad_token_id"], content["pooling"])
     dropped = set(content["sparse"]["dropped_token_ids"]) if content["sparse"] else set()
-    ids, weights = select_sparse(text, row.token_weights, dropped)
-    sparse = [[i, round(weight, DIGITS)] for i, weight in zip(ids, weights, strict=True)]
+    weights = row.lexical(text, dropped)
+    sparse = [[word, round(weight, DIGITS)] for word, weight in weights.items()]
     dense = [round(float(value), DIGITS) for value in row.dense]
     say(f"golden numbers of a text of {tokens} tokens are in the manifest")
     golden = {"tokens": tokens, "dense": dense, "sparse": sparse}

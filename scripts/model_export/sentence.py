@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from default_package.choices import Pooling
+from default_package.description import CROSS_ENCODER, SPARSE
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile, read_json
 from families.family import Scorer
 
+from . import splade
 from .configuration import Configuration
+from .splade import Splade
 
 POOLINGS = {
     "cls": Pooling.CLS,
@@ -42,11 +45,20 @@ PLAIN_OF_PAIRS = PLAIN | {
     "module_output_name": "scores",
 }
 """That of cross-encoders."""
+PLAIN_OF_WORDS = PLAIN | {
+    "transformer_task": "fill-mask",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+}
+"""That of SPLADE models. MLMTransformer, the older name of their module, says none of it."""
 TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs", *PLAIN}
 POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
 MODULES = "modules.json"
 MODEL = "config_sentence_transformers.json"
 MODEL_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
+KINDS = {
+    "SentenceTransformer": "a model of one dense vector a text",
+    "SparseEncoder": "a model of lexical weights",
+}
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype"}
 """They choose a kernel, a precision, or a layer whose output is not used."""
 PASSAGES = ("document", "passage", "corpus")
@@ -83,6 +95,18 @@ class Sentence:
     """What config.json says."""
     scorer: Scorer | None = None
     """What makes a score of the vector; cross-encoders alone have one."""
+    splade: Splade | None = None
+    """Of models that have no vector."""
+
+    @property
+    def kind(self) -> str | None:
+        """The manifest's word, where the model is none of vectors."""
+        return CROSS_ENCODER if self.scorer else SPARSE if self.splade else None
+
+    @property
+    def what(self) -> str:
+        """In a sentence."""
+        return "a cross-encoder" if self.scorer else "a model of lexical weights"
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
@@ -90,6 +114,9 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     network = Configuration(folder / NETWORK)
     if pooling is None and _scores_pairs(folder, network):
         return _of_pairs(folder, network)
+    parts = modules(folder / MODULES)
+    if pooling is Pooling.SPLADE or (pooling is None and splade.is_named(parts)):
+        return _of_words(folder, parts, network)
     path, normalizes = _modules(folder)
     sources = {"pooling": "--pooling"}
     if pooling is None:
@@ -116,6 +143,18 @@ def _of_pairs(folder: Path, network: Configuration) -> Sentence:
     about.demand(none, "prompts", "those of a cross-encoder cannot be served")
     sources = {"pooling": f"{NETWORK}, architectures", "max_input_tokens": source}
     return Sentence(pooling, tokens_max, {}, None, sources, network, scorer)
+
+
+def _of_words(folder: Path, parts: list[tuple[str, str]], network: Configuration) -> Sentence:
+    network.word_head()
+    found, source = splade.read(folder, parts)
+    if found.questions:
+        source += f"; questions: {found.questions.relative_to(folder)}"
+    sources = {"sparse": source}
+    tokens_max, sources["max_input_tokens"] = _tokens_max(folder, PLAIN_OF_WORDS)
+    prompts, default, sources["prompts"] = _prompts(folder, True, "SparseEncoder")
+    # The weight of each token in the mean says which tokens a text has.
+    return Sentence(Pooling.MEAN, tokens_max, prompts, default, sources, network, splade=found)
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:
@@ -167,7 +206,8 @@ def _pooling(path: Path) -> tuple[Pooling, str]:
     if not path.exists():
         raise PackageError(
             f"{path} is missing, so that nothing says how hidden states become one vector: say "
-            "--pooling cls, mean or last, as the model's card does"
+            "--pooling cls, mean or last, as the model's card does, or splade for lexical weights "
+            "of a model for masked words"
         )
     stored = _known(path, POOLING_KEYS)
     old = [key for key, on in stored.items() if on is True and key.startswith(f"{MODE}_")]
@@ -214,11 +254,12 @@ def _lowers_anyway(folder: Path) -> bool:
     return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
 
 
-def _prompts(folder: Path, normalizes: bool) -> tuple[dict[str, str], str | None, str]:
+def _prompts(
+    folder: Path, normalizes: bool, only: str = "SentenceTransformer"
+) -> tuple[dict[str, str], str | None, str]:
     """Those of queries and passages by the server's names, the default one, and what says so."""
     stored = _known(folder / MODEL, MODEL_KEYS)
-    only, key = "SentenceTransformer", "model_type"
-    wanted = f"only {only}, a model of one dense vector a text, can be served"
+    key, wanted = "model_type", f"only {only}, {KINDS[only]}, can be served"
     stored.demand(stored.get(key, only) == only, key, wanted)
     measure = stored.get("similarity_fn_name") or "cosine"
     if measure != "cosine" and not normalizes:

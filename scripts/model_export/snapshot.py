@@ -10,14 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from default_package.encoder import WORD_TABLE, Architecture, Encoder, Tensors, tensor_shapes
+from default_package.encoder import (
+    WORD_TABLE,
+    Architecture,
+    Encoder,
+    Tensors,
+    Words,
+    tensor_shapes,
+)
 from default_package.errors import PackageError
 from default_package.json_file import JsonFile, read_json
 from default_package.sparse_head import SparseHead
 from default_package.vocabulary import Vocabulary
 from families.family import Family
 
-from . import dense, kept, sentence, stored
+from . import dense, kept, sentence, splade, stored
 from .configuration import QUANTIZED
 from .sentence import Sentence, Wishes
 from .stored import Stored
@@ -65,10 +72,16 @@ def open_encoder(
         modules, behind = dense.of_pairs(said.scorer, take_ending, sizes.hidden)
     else:
         modules, behind = dense.read(folder, sizes.hidden)
+    if said.splade:
+        head, is_tied = said.network.word_head()
+        wide = sizes.vocab_rows, sizes.hidden
+        behind |= splade.tensors(head, take_ending, weights, wide, is_tied=is_tied)
+        words = Words(splade.KEPT, said.splade.logarithms, is_tied)
+        architecture = replace(architecture, words=words)
     tokens = _token_head(folder, sizes.hidden) if wishes.tokens else {}
     token_width = tokens["tok.w"].shape[0] if tokens else None
     architecture = replace(architecture, dense=modules, token_width=token_width)
-    with_head = wishes.sparse and not said.scorer
+    with_head = wishes.sparse and said.kind is None
     head = _head(folder, weights, architecture) if with_head else None
     tensors |= behind | tokens
     return Encoder(architecture, Tensors(lambda name, rows: tensors[name].read(rows)), head)
@@ -91,11 +104,11 @@ def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
             f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
             "save_pretrained of transformers, and name that folder"
         )
-    if said.scorer:
+    if said.kind:
         if wishes.tokens:
-            raise PackageError(
-                f"--token-vectors is for models of vectors: {folder} is a cross-encoder"
-            )
+            raise PackageError(f"--token-vectors is for models of vectors: {folder} is {said.what}")
+        if said.splade and not wishes.sparse:
+            raise PackageError(f"--no-sparse leaves nothing of {folder}: it is {said.what}")
         return said
     is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
     if wishes.sparse and is_bge_m3 and HEAD_FILE not in names:
@@ -218,6 +231,14 @@ def with_types_of_pairs(folder: Path, encoder: Encoder, words: Vocabulary) -> En
         return encoder
     typed = replace(encoder.architecture, separator=words.separator)
     return replace(encoder, architecture=typed)
+
+
+def without_special_words(encoder: Encoder, words: Vocabulary) -> Encoder:
+    """One whose special tokens are no words of documents, since no question asks for them."""
+    found = encoder.architecture.words
+    assert found is not None
+    quiet = replace(found, silent=tuple(splade.special_tokens(words)))
+    return replace(encoder, architecture=replace(encoder.architecture, words=quiet))
 
 
 def read_config(said: Sentence) -> Architecture:

@@ -7,7 +7,7 @@ query, key and value TensorRT-RTX computes that product in f16, and the vectors 
 else is as in f16: attention's own products stay there, so that they remain one kernel.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,11 +86,13 @@ class EightBuilder(HalfBuilder):
         self._inputs = inputs
         self._rounded: set[str] = set()
 
-    def op(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+    def op(
+        self, kind: str, inputs: list[str], output: str, more: Sequence[str] = (), **attributes: Any
+    ) -> str:
         if kind == "MatMul" and inputs[1] in self._pending and output.startswith("layer"):
             source, weight = inputs
             inputs = [self._round_input(source), self._round_weight(weight, source)]
-        return super().op(kind, inputs, output, **attributes)
+        return super().op(kind, inputs, output, more, **attributes)
 
     def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
         if kind in ("QuantizeLinear", "DequantizeLinear"):

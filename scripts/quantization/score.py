@@ -73,7 +73,7 @@ class Package:
         """Reads the manifest."""
         stored = manifest.read(root)
         if kind := stored.get("kind"):
-            raise PackageError(f"{root} is a {kind}: only graphs of vectors are measured here")
+            raise PackageError(f"{root} is a {kind} model: only graphs of vectors are measured")
         # A package without a head has none.
         dropped = frozenset((stored["sparse"] or {}).get("dropped_token_ids", ()))
         names = ("max_input_tokens", "pad_token_id", "pooling")

@@ -19,7 +19,7 @@ from model_export.half import BUILDERS
 from quantization.calibration import product_inputs
 from quantization.fp8 import Calibrated, EightBuilder
 
-Run = Callable[[dict[str, np.ndarray]], rows.Found]
+Run = Callable[[dict[str, np.ndarray]], rows.Outputs]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
 
@@ -95,9 +95,9 @@ def in_stated_types(path: Path) -> Run:
     """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
     evaluator = ReferenceEvaluator(onnx.load(path))
 
-    def run(inputs: dict[str, np.ndarray]) -> rows.Found:
+    def run(inputs: dict[str, np.ndarray]) -> rows.Outputs:
         dense, weights, *vectors = evaluator.run(None, inputs)
         assert {one.dtype for one in (dense, weights, *vectors)} == {np.dtype(np.float32)}
-        return rows.Found(dense, weights, *vectors)
+        return rows.Outputs(dense, weights, *vectors)
 
     return run

@@ -9,7 +9,7 @@ import pytest
 from export_graphs import assert_same_graph, written
 
 from default_package import rows
-from default_package.checks import LIMITS, check_neighbours
+from default_package.checks import LIMITS, check_neighbours, sparse_distance
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.reference import ReferenceEncoder, cosine
@@ -19,6 +19,7 @@ from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
 from model_export import half_package
 from model_export.dense import STEADY
+from model_export.splade import KEPT
 
 COSINE_MIN = 0.999999
 WEIGHT_MAX = 1e-4
@@ -26,12 +27,16 @@ GOLDEN_COSINE_MIN = 1 - 1e-9
 """Of our f64 to their f32: a wrong angle of a late position changes no more than 1e-7."""
 HALF_WEIGHT_MAX = 0.05
 """In bf16: weights here reach 1, and random networks round more than trained ones."""
+HALF_WORD_MAX = 0.25
+"""Of words: logits here reach 15."""
 NAMES = [family.name for family in FAMILIES]
 PAIRS = [f"{family.name}-pairs" for family in FAMILIES if family.scorer]
 """Cross-encoders."""
+WORDS = [f"{family.name}-words" for family in FAMILIES if family.words]
+"""SPLADE models."""
 
 
-@pytest.fixture(params=[*NAMES, *PAIRS])
+@pytest.fixture(params=[*NAMES, *PAIRS, *WORDS])
 def folder(request: pytest.FixtureRequest) -> Path:
     return FOLDERS / request.param
 
@@ -50,6 +55,12 @@ def expected_of(folder: Path) -> list[dict]:
 
 
 def check(found: Found, expected: dict, cosine_min: float, weight_max: float) -> None:
+    if "words" in expected:
+        assert found.words is not None
+        words = {word: weight for word, weight in enumerate(expected["words"]) if weight > 0.0}
+        assert 10 < len(words) < len(expected["words"]), "nothing was left out"
+        assert sparse_distance(found.words, words, KEPT) <= weight_max
+        return
     assert cosine(found.dense, np.asarray(expected["dense"])) >= cosine_min
     assert np.linalg.norm(found.dense) == pytest.approx(1.0, abs=1e-5)
     if "logit" in expected:
@@ -67,7 +78,7 @@ def check(found: Found, expected: dict, cosine_min: float, weight_max: float) ->
 
 
 def test_every_family_has_a_model_and_every_model_a_family() -> None:
-    assert sorted([*NAMES, *PAIRS]) == sorted(path.name for path in FOLDERS.iterdir())
+    assert sorted([*NAMES, *PAIRS, *WORDS]) == sorted(path.name for path in FOLDERS.iterdir())
 
 
 def test_the_graph_gives_what_the_reference_implementation_gave(
@@ -95,7 +106,10 @@ def test_the_golden_numbers_are_those_of_the_reference_implementation(
 ) -> None:
     reference = ReferenceEncoder(encoder)
     for text in expected_of(folder):
-        check(reference.run(text["ids"]), text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
+        vectors = reference.run(text["ids"])
+        words = None if vectors.words is None else vectors.strongest_words(KEPT)
+        found = Found(vectors.dense, vectors.token_weights, vectors.token_vectors, words)
+        check(found, text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
 
 
 def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
@@ -112,6 +126,7 @@ def test_graphs_in_16_bits_are_close_and_are_the_twins_of_f32_graphs(
     texts = expected_of(folder)
     found = Runtime(direct).run([text["ids"] for text in texts], 1, pooling)
     for one, text in zip(found, texts, strict=True):
-        check(one, text, LIMITS[precision].dense_cosine_min, HALF_WEIGHT_MAX)
+        weight_max = HALF_WORD_MAX if encoder.architecture.words else HALF_WEIGHT_MAX
+        check(one, text, LIMITS[precision].dense_cosine_min, weight_max)
     half_package.write(written(encoder, Precision.FP32, tmp_path), tmp_path / "twin", precision)
     assert_same_graph(direct, tmp_path / "twin")

@@ -54,7 +54,7 @@ def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
     found = runtime.run([pair["ids"] for pair in pairs], manifest["pad_token_id"], pooling)
     logits = [STEADY * row.dense[0] / row.dense[1] for row in found]
     np.testing.assert_allclose(logits, [pair["logit"] for pair in pairs], atol=1e-4)
-    with pytest.raises(PackageError, match="is a cross-encoder: only graphs of vectors"):
+    with pytest.raises(PackageError, match="is a cross-encoder model: only graphs"):
         Package.load(out)
 
 
