@@ -16,7 +16,8 @@ wheel's pieces. A row has `escaped_ids` when the ids differ under `--escape-spec
 package: tests/fixtures/tiny, a complete package of a few kilobytes for tests that need no model. It
 comes from the same code as the default package, at width 8 with seeded weights, so its vectors mean
 nothing but react to every token and to order. Every ASCII text tokenizes without `<unk>`.
-tests/fixtures/tiny-tokens is the same with vectors of tokens, without the tokenizer.
+tests/fixtures/tiny-tokens is the same with vectors of tokens, without the tokenizer, and
+tests/fixtures/tiny-words one with lexical weights of any words, whose questions have a table.
 
 families: tests/fixtures/families, a tiny model of each family of networks that can be exported, and
 what transformers computes of it. It needs requirements-reference.txt, some gigabytes, and it is the

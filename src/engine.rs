@@ -169,6 +169,18 @@ impl Floats<'_> {
     }
 }
 
+/// The strongest words of each span: `[rows, spans, kept]`, row-major. A word without a weight has
+/// a zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpanWords<'a> {
+    /// Of a span.
+    pub kept: usize,
+    /// Token ids.
+    pub ids: &'a [i32],
+    /// Their weights.
+    pub weights: Floats<'a>,
+}
+
 /// Rows of one run. They lie in memory of the session, which the next run overwrites.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchOutput<'a> {
@@ -176,6 +188,7 @@ pub struct BatchOutput<'a> {
     token_weights: Option<Floats<'a>>,
     /// With the floats of one of them.
     token_vectors: Option<(usize, Floats<'a>)>,
+    words: Option<SpanWords<'a>>,
     hidden_size: usize,
     bucket: Bucket,
     pub(crate) times: StageTimes,
@@ -192,8 +205,14 @@ impl<'a> BatchOutput<'a> {
         dense: Floats<'a>,
         token_weights: Option<Floats<'a>>,
     ) -> Self {
-        let (token_vectors, times) = (None, StageTimes::default());
-        Self { dense, token_weights, token_vectors, hidden_size, bucket, times }
+        let (token_vectors, words, times) = (None, None, StageTimes::default());
+        Self { dense, token_weights, token_vectors, words, hidden_size, bucket, times }
+    }
+
+    /// The same with lexical weights of words that need not be in the texts.
+    #[must_use]
+    pub const fn with_words(self, words: SpanWords<'a>) -> Self {
+        Self { words: Some(words), ..self }
     }
 
     /// The same with `[rows, length, size]`, L2-normalized as `dense` is; places without a text are
@@ -213,11 +232,25 @@ impl<'a> BatchOutput<'a> {
     }
 
     /// Copies the token weights of a text: one float for each of its `tokens` tokens, all zero for
-    /// a model without a sparse head.
+    /// a model without a sparse head, and none for one that weighs words.
     pub fn weights_of(&self, place: Place, tokens: usize) -> Vec<f32> {
+        if self.words.is_some() {
+            return Vec::new();
+        }
         let start = place.row * self.bucket.length + place.start;
         let copy = |weights: Floats<'_>| weights.copy(start..start + tokens);
         self.token_weights.map_or_else(|| vec![0.0; tokens], copy)
+    }
+
+    /// Copies the words of a text that have weights, and these; none if the run weighs tokens. An
+    /// id below zero would be no word.
+    pub fn words_of(&self, place: Place) -> (Vec<u32>, Vec<f32>) {
+        let Some(SpanWords { kept, ids, weights }) = self.words else { return Default::default() };
+        let start = (place.row * self.bucket.spans() + place.span) * kept;
+        let weights = weights.copy(start..start + kept);
+        let pairs = ids[start..start + kept].iter().zip(weights);
+        let weighed = pairs.filter(|(_, weight)| *weight != 0.0);
+        weighed.filter_map(|(&id, weight)| Some((u32::try_from(id).ok()?, weight))).unzip()
     }
 
     /// Copies the vectors of a text's `tokens` tokens, one behind the other, each of length one;
@@ -318,15 +351,18 @@ pub trait Session {
 pub(crate) struct GraphFacts {
     pub(crate) hidden_size: usize,
     pub(crate) token_vector_size: Option<usize>,
+    /// Of a span.
+    pub(crate) words: Option<usize>,
     pub(crate) pad_token_id: u32,
     pub(crate) pooling: scheduling::batch::Pooling,
 }
 
 #[cfg(any(feature = "openvino", feature = "tensorrt", feature = "tensorrt-rtx"))]
 impl GraphFacts {
-    pub(crate) const fn of(manifest: &Manifest) -> Self {
+    pub(crate) fn of(manifest: &Manifest) -> Self {
         let &Manifest { hidden_size, token_vector_size, pad_token_id, pooling, .. } = manifest;
-        Self { hidden_size, token_vector_size, pad_token_id, pooling }
+        let words = manifest.words();
+        Self { hidden_size, token_vector_size, words, pad_token_id, pooling }
     }
 }
 
@@ -345,9 +381,11 @@ pub(crate) fn run_canary(
     let output = session.run(&batch)?;
     Ok(compare_all(manifest, &batch, |item| {
         let (place, tokens) = (batch.places()[item], batch.items()[item].len());
+        let (words, of_words) = output.words_of(place);
         CanaryRows {
             dense: output.dense_of(place),
-            weights: output.weights_of(place, tokens),
+            weights: [output.weights_of(place, tokens), of_words].concat(),
+            words,
             token_vectors: output.token_vectors_of(place, tokens),
         }
     }))
@@ -374,6 +412,13 @@ mod tests {
             assert!(cosine(&both[..3], &[6.0, 7.0, 8.0]) > 0.999_999);
             let of_tokens = output.with_token_vectors(1, floats).token_vectors_of(place, 2);
             assert_eq!((of_tokens, output.token_vectors_of(place, 2)), (vec![1.0; 2], vec![]));
+            let ids: [i32; 32] = std::array::from_fn(|place| place as i32);
+            let of_words = output.with_words(SpanWords { kept: 8, ids: &ids, weights: floats });
+            assert!(of_words.weights_of(place, 2).is_empty());
+            let (first, second) = (Place { row: 0, span: 0, ..place }, place);
+            let found = of_words.words_of(first);
+            assert_eq!(found, ((1..8).collect(), single[1..8].to_vec()), "zero is no weight");
+            assert_eq!(of_words.words_of(second).0, (24..32).collect::<Vec<u32>>());
             let dense_only = BatchOutput::new(bucket, 3, floats, None);
             assert_eq!(dense_only.weights_of(place, 2), [0.0, 0.0]);
         }

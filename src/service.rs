@@ -30,7 +30,7 @@ mod door;
 mod embedding;
 mod facts;
 mod figures;
-mod looked_up;
+pub(crate) mod looked_up;
 mod occurrences;
 mod offline;
 mod request;
@@ -44,7 +44,6 @@ pub(crate) use door::{Door, Permit, RequestHead, earned_bytes};
 pub(crate) use embedding::{json_bytes, prompt};
 pub(crate) use facts::Facts;
 use figures::Figures;
-pub(crate) use looked_up::rows as looked_up_rows;
 pub use request::Input;
 pub(crate) use request::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType,
@@ -157,6 +156,7 @@ impl EmbeddingService {
             dimensions: manifest.dimensions(),
             small_vectors: manifest.small_vectors.clone(),
             has_sparse: manifest.sparse.is_some(),
+            has_question_table: manifest.has_question_table(),
             token_vector_size: manifest.token_vector_size,
             prompts: prompts(manifest),
             default_prompt: manifest.default_prompt,

@@ -280,16 +280,15 @@ fn late_chunks_are_those_of_the_reference_whatever_stands_beside_them() {
     assert!(documents >= 4);
 }
 
-/// The package of the tests whose tokens have vectors, in a folder that must outlive it.
-fn package_with_token_vectors() -> (TempDir, ModelPackage) {
+/// One of the tests' packages without a tokenizer of its own, in a folder that must outlive it.
+fn package_of(fixture: &str) -> (TempDir, ModelPackage) {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (from, name) in [
-        ("tiny", "tokenizer.json"),
-        ("tiny-tokens", "model.onnx"),
-        ("tiny-tokens", "manifest.json"),
-    ] {
-        fs::copy(fixtures.join(from).join(name), folder.path().join(name)).expect("it is there");
+    let own = fs::read_dir(fixtures.join(fixture)).expect("it is there");
+    let own = own.map(|entry| entry.expect("it can be listed").path());
+    for path in own.chain([fixtures.join("tiny/tokenizer.json")]) {
+        let name = path.file_name().expect("it has a name");
+        fs::copy(&path, folder.path().join(name)).expect("it is copied");
     }
     let package = ModelPackage::open(folder.path()).expect("it is whole");
     (folder, package)
@@ -298,7 +297,7 @@ fn package_with_token_vectors() -> (TempDir, ModelPackage) {
 /// The engine has compared the canary's vectors with those of the reference when it is there.
 #[test]
 fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
-    let (_folder, package) = package_with_token_vectors();
+    let (_folder, package) = package_of("tiny-tokens");
     let size = package.manifest().token_vector_size.expect("it has them");
     let engine = engine(&package, PrecisionChoice::F32);
     let mut session = open(&engine);
@@ -327,6 +326,44 @@ fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
         assert!(units.map(|length| (length - 1.0).abs()).fold(0.0, f32::max) < 1e-5);
     }
     assert_eq!(run(vec![all[1].clone()]), [Vec::<f32>::new()], "nobody asked");
+}
+
+/// The engine has compared the canary's words with those of the reference when it is there.
+#[test]
+fn texts_have_the_same_words_alone_and_beside_others() {
+    let (_folder, package) = package_of("tiny-words");
+    let kept = package.manifest().words().expect("it has them");
+    let engine = engine(&package, PrecisionChoice::F32);
+    let mut session = open(&engine);
+    let texts: Vec<TokenIds> = (1..60)
+        .map(|tokens: u32| {
+            let own = (0..tokens).map(|place| 4 + (7 * tokens + 31 * place) % 400);
+            TokenIds::new(&[0].into_iter().chain(own).chain([2]).collect::<Vec<_>>())
+        })
+        .collect();
+    let mut run = |bucket: Bucket, items: Vec<TokenIds>| {
+        let batch = Batch::filled(bucket, items).expect("they fit");
+        let output = session.run(&batch).expect("the engine runs");
+        let words = batch.places().iter().map(|&place| {
+            let (ids, weights) = output.words_of(place);
+            sparse::select(&ids, &weights, &[], Selection::default())
+        });
+        (batch.items().to_vec(), words.collect::<Vec<_>>())
+    };
+    let (packed, among) = run(Bucket { rows: 3, length: 512 }, texts);
+    assert!(packed.len() > 40, "{}", packed.len());
+    let mut full = 0;
+    for (ids, among) in packed.into_iter().zip(among) {
+        let length = ids.room();
+        let (_, alone) = run(Bucket { rows: 1, length }, vec![ids.clone()]);
+        assert_eq!(alone[0].indices, among.indices, "{ids:?}");
+        let apart = alone[0].values.iter().zip(&among.values).map(|(a, b)| (a - b).abs());
+        assert!(apart.fold(0.0, f32::max) <= 1e-5, "{ids:?}");
+        let own = ids.iter().filter(|id| among.indices.contains(id)).count();
+        assert!(own < among.indices.len(), "words need not be in the text");
+        full += usize::from(among.indices.len() == kept);
+    }
+    assert!(full > 20, "most texts have more words than stay");
 }
 
 /// On a processor without half precision there is nothing to rescue from.

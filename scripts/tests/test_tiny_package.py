@@ -16,7 +16,7 @@ from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 from default_package.segments import SAME_TEXT
-from fixtures import TINY, TINY_TOKENS, tiny_package
+from fixtures import TINY, TINY_TOKENS, TINY_WORDS, tiny_package
 
 NETWORK = tiny_package.tiny_encoder().architecture
 TOKENIZER = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
@@ -27,6 +27,7 @@ TOKENIZER = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
     [
         (tiny_package.make, TINY, ["tokenizer.json"]),
         (tiny_package.make_with_token_vectors, TINY_TOKENS, []),
+        (tiny_package.make_with_words, TINY_WORDS, ["questions.f32"]),
     ],
 )
 def test_every_run_writes_the_committed_bytes(

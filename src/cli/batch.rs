@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Incomplete;
-use super::load::need_vectors;
+use super::load::need_embeddings;
 use super::offline::Production;
 use super::serve;
 use crate::corpus::{
@@ -67,7 +67,7 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
     let package = ModelPackage::read_manifest(&config.package)?;
-    need_vectors(package.manifest())?;
+    need_embeddings(package.manifest())?;
     let package = package.with_default_prompt(config.default_prompt)?;
     let service = serve::service(config, Arc::new(RealClock::new()));
     service.announce(package.manifest());

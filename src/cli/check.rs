@@ -134,6 +134,7 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     let dimensions = format!("{} dimensions", manifest.hidden_size);
     let gives = match (manifest.kind, manifest.token_vector_size) {
         (ModelKind::CrossEncoder, _) => "scores of pairs".to_owned(),
+        (ModelKind::Sparse, _) => "lexical weights".to_owned(),
         (ModelKind::Embedding, None) => dimensions,
         (ModelKind::Embedding, Some(size)) => format!("{dimensions}, {size} of a token's vector"),
     };
@@ -158,9 +159,10 @@ fn describe(manifest: &Manifest, findings: &mut Findings) {
         false => prompts.join(", "),
     };
     let dimensions: Vec<String> = manifest.dimensions().iter().map(usize::to_string).collect();
-    let dimensions = match dimensions.is_empty() {
-        true => "none, so that only re-ranking is served".to_owned(),
-        false => dimensions.join(", "),
+    let dimensions = match manifest.kind {
+        ModelKind::CrossEncoder => "none, so that only re-ranking is served".to_owned(),
+        ModelKind::Sparse => "none, so that only lexical weights are served".to_owned(),
+        ModelKind::Embedding => dimensions.join(", "),
     };
     let sparse = manifest.sparse.as_ref().map_or("none", |head| &head.head);
     let names = [std::slice::from_ref(&manifest.model_id), &manifest.aliases].concat();

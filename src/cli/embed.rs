@@ -8,7 +8,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::Incomplete;
-use super::load::need_vectors;
+use super::load::need_embeddings;
 use super::offline::Production;
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
@@ -18,7 +18,7 @@ use crate::corpus::{
 use crate::service::InputType;
 use crate::telemetry;
 use model::package::ModelPackage;
-use model::package::manifest::Manifest;
+use model::package::manifest::{Manifest, ModelKind};
 use scheduling::batch::Vectors;
 use settings::Config;
 use vectors::sparse::Selection;
@@ -124,7 +124,7 @@ pub(super) fn command() -> Command {
 pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     telemetry::init(config);
     let package = ModelPackage::read_manifest(&config.package)?;
-    need_vectors(package.manifest())?;
+    need_embeddings(package.manifest())?;
     let package = package.with_default_prompt(config.default_prompt)?;
     let texts = |name: &str| -> Vec<String> {
         typed.get_many::<String>(name).into_iter().flatten().cloned().collect()
@@ -193,7 +193,11 @@ fn recipe(
     typed: &ArgMatches,
 ) -> Result<Recipe, CorpusError> {
     let has_both = manifest.sparse.is_some() && target.format != OutputFormat::Npy;
-    let default = if has_both { Vectors::Both } else { Vectors::Dense };
+    let default = match manifest.kind {
+        ModelKind::Sparse => Vectors::Sparse,
+        _ if has_both => Vectors::Both,
+        _ => Vectors::Dense,
+    };
     let min_weight: Option<f32> = number(typed, "sparse-min-weight")?;
     if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
         return Err(wrong("--sparse-min-weight: use a number, zero or above"));

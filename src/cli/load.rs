@@ -70,10 +70,19 @@ pub(super) fn load(
     Ok(Loaded { package, tokenizer, chosen })
 }
 
-/// Refuses a model without vectors for what makes or compares them.
+/// Refuses a model without dense vectors for what compares them.
 pub(super) fn need_vectors(manifest: &Manifest) -> anyhow::Result<()> {
+    need_embeddings(manifest)?;
+    if manifest.kind == ModelKind::Sparse {
+        bail!("{} has lexical weights and no dense vectors to compare", manifest.model_id);
+    }
+    Ok(())
+}
+
+/// Refuses a model without vectors for what makes them.
+pub(super) fn need_embeddings(manifest: &Manifest) -> anyhow::Result<()> {
     match manifest.kind {
-        ModelKind::Embedding => Ok(()),
+        ModelKind::Embedding | ModelKind::Sparse => Ok(()),
         ModelKind::CrossEncoder => bail!(
             "{} is a cross-encoder, which has no vectors: start `duovec serve` with it, and send \
              query and documents to POST /v1/rerank",
@@ -230,7 +239,8 @@ impl Loader<'_> {
         let run_time = Duration::from_millis(self.config.engine.fake_run.get());
         let manifest = self.package.manifest();
         let token_vector_size = manifest.token_vector_size.unwrap_or_default();
-        let script = FakeScript { run_time, token_vector_size, ..FakeScript::default() };
+        let words = manifest.words().unwrap_or_default();
+        let script = FakeScript { run_time, token_vector_size, words, ..FakeScript::default() };
         Box::new(FakeEngine::with_script(manifest.hidden_size, script))
     }
 

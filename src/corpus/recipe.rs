@@ -4,7 +4,7 @@ use super::error::CorpusError;
 use super::terms::Terms;
 use crate::service::chunking::{ChunkBy, Chunking, Cutter};
 use crate::service::{EmbedError, InputType, OverLong, prompt};
-use model::package::manifest::{Manifest, PromptName};
+use model::package::manifest::{Manifest, ModelKind, PromptName};
 use model::tokenize::{Keep, Offsets, TokenizeOptions};
 use scheduling::batch::Vectors;
 use vectors::small::{self, NumberList, NumberType, Ranges};
@@ -64,6 +64,17 @@ impl Recipe {
         if vectors.sparse() && manifest.sparse.is_none() {
             return wrong("the model has no lexical weights; use --vectors dense".to_owned());
         }
+        if vectors.dense() && manifest.kind == ModelKind::Sparse {
+            return wrong("the model has no dense vectors; use --vectors sparse".to_owned());
+        }
+        if chunks.is_some_and(|chunks| chunks.late) && manifest.kind == ModelKind::Sparse {
+            return wrong("the model weighs words by whole texts; leave --late out".to_owned());
+        }
+        if manifest.has_question_table() && input_type == InputType::Query {
+            return wrong(
+                "a table weighs the model's queries, which need no run; ask a server of it".into(),
+            );
+        }
         let prompt = match prompt(&manifest, input_type) {
             Ok(prompt) => prompt,
             Err(EmbedError::NoPrompt(_)) => {
@@ -73,7 +84,7 @@ impl Recipe {
         };
         let allowed = manifest.dimensions();
         let dimensions = dimensions.unwrap_or(manifest.hidden_size);
-        if !allowed.contains(&dimensions) {
+        if vectors.dense() && !allowed.contains(&dimensions) {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             return wrong(format!(
                 "dimensions {dimensions} is not supported; use {}",

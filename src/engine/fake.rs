@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session};
+use crate::engine::{
+    BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session, SpanWords,
+};
 use scheduling::batch::{Batch, Bucket, TokenIds};
 
 /// What a scripted run does instead of returning rows.
@@ -98,6 +100,8 @@ pub struct FakeScript {
     pub rescues: bool,
     /// Floats of the vector of a token; zero for a model without such vectors.
     pub token_vector_size: usize,
+    /// Words of a text that have weights, at most; zero for a model that weighs tokens.
+    pub words: usize,
 }
 
 /// The engine. A dense vector depends only on the token ids of its span, and a token's weight and
@@ -161,7 +165,8 @@ impl Engine for FakeEngine {
             return Err(EngineError::Transient("scripted: the session cannot be opened".into()));
         }
         Ok(Box::new(FakeSession {
-            rows: RowBuffers::new(self.info.hidden_size, self.shared.script.token_vector_size),
+            rows: RowBuffers::new(self.info.hidden_size, self.shared.script.token_vector_size)
+                .with_words(self.shared.script.words),
             shared: Arc::clone(&self.shared),
             takes_jobs: false,
         }))
@@ -180,6 +185,11 @@ pub struct RowBuffers {
     pub token_weights: Vec<f32>,
     /// `[rows, length, size]`; of no use unless the size is above zero and a text wants them.
     pub token_vectors: Vec<f32>,
+    /// Of a span; zero for a model that weighs tokens.
+    kept: usize,
+    /// `[rows, spans, kept]`.
+    words: Vec<i32>,
+    word_weights: Vec<f32>,
 }
 
 impl RowBuffers {
@@ -193,7 +203,16 @@ impl RowBuffers {
             dense: Vec::new(),
             token_weights: Vec::new(),
             token_vectors: Vec::new(),
+            kept: 0,
+            words: Vec::new(),
+            word_weights: Vec::new(),
         }
+    }
+
+    /// The same for a model that weighs so many words of a text; none if zero.
+    #[must_use]
+    pub fn with_words(self, kept: usize) -> Self {
+        Self { kept, ..self }
     }
 
     /// Makes room for all rows of `bucket`, with undefined content.
@@ -202,6 +221,21 @@ impl RowBuffers {
         self.dense.resize(bucket.rows * bucket.spans() * self.hidden_size, 0.0);
         self.token_weights.resize(bucket.tokens(), 0.0);
         self.token_vectors.resize(bucket.tokens() * self.token_vector_size, 0.0);
+    }
+
+    /// Writes the words of each text.
+    pub fn fill_words(&mut self, batch: &Batch) {
+        let (spans, kept) = (self.bucket.spans(), self.kept);
+        self.words.clear();
+        self.words.resize(self.bucket.rows * spans * kept, 0);
+        self.word_weights.clear();
+        self.word_weights.resize(self.words.len(), 0.0);
+        for (ids, place) in batch.items().iter().zip(batch.places()) {
+            let start = (place.row * spans + place.span) * kept;
+            for (at, (word, weight)) in (start..).zip(expected_words(ids, kept)) {
+                (self.words[at], self.word_weights[at]) = (word as i32, weight);
+            }
+        }
     }
 
     /// Writes the vectors of the tokens of each text that wants them.
@@ -219,7 +253,11 @@ impl RowBuffers {
     pub fn output(&self) -> BatchOutput<'_> {
         let weights = Floats::Single(&self.token_weights);
         let dense = Floats::Single(&self.dense);
-        let output = BatchOutput::new(self.bucket, self.hidden_size, dense, Some(weights));
+        let mut output = BatchOutput::new(self.bucket, self.hidden_size, dense, Some(weights));
+        if self.kept > 0 {
+            let weights = Floats::Single(&self.word_weights);
+            output = output.with_words(SpanWords { kept: self.kept, ids: &self.words, weights });
+        }
         match self.token_vector_size {
             0 => output,
             size => output.with_token_vectors(size, Floats::Single(&self.token_vectors)),
@@ -273,6 +311,7 @@ impl FakeSession {
         rows.token_weights.fill(f32::NAN);
         rows.token_vectors.fill(f32::NAN);
         rows.fill_token_vectors(batch);
+        rows.fill_words(batch);
         let bucket = batch.bucket();
         for (ids, place) in batch.items().iter().zip(batch.places()) {
             for (number, span) in (place.span..).zip(ids.spans()) {
@@ -326,6 +365,13 @@ pub fn expected_dense(ids: &[u32], hidden_size: usize) -> Vec<f32> {
 /// The token weights of these ids, one for each position; some are zero.
 pub fn expected_weights(ids: &[u32]) -> Vec<f32> {
     ids.iter().enumerate().map(|(position, &id)| weight(id, position)).collect()
+}
+
+/// The words that have weights for these ids, of so many places: the id in front of each, as often
+/// as it comes.
+pub fn expected_words(ids: &[u32], kept: usize) -> Vec<(u32, f32)> {
+    let weights = expected_weights(ids).into_iter().take(kept);
+    ids.iter().map(|id| id.saturating_sub(1)).zip(weights).collect()
 }
 
 /// The vectors of these tokens, one behind the other: L2-normalized, `size` floats each.

@@ -310,7 +310,12 @@ fn check_tensors(model: &Model, manifest: &Manifest) -> Result<(), String> {
     let dense = ("dense", element_type(manifest.outputs.dense), 3);
     let weights = manifest.outputs.token_weights.map(|of| ("token_weights", element_type(of), 2));
     let vectors = manifest.outputs.token_vectors.map(|of| ("token_vectors", element_type(of), 3));
-    let wanted: Vec<_> = [dense].into_iter().chain(weights).chain(vectors).collect();
+    let words = manifest
+        .outputs
+        .word_weights
+        .map(|of| [("words", ElementType::I32, 3), ("word_weights", element_type(of), 3)]);
+    let words = words.into_iter().flatten();
+    let wanted: Vec<_> = [dense].into_iter().chain(weights).chain(vectors).chain(words).collect();
     check_ports("input", &wanted_inputs, &inputs)?;
     check_ports("output", &wanted, &outputs)
 }

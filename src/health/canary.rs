@@ -69,11 +69,11 @@ async fn run(
 }
 
 fn judge(manifest: &Manifest, rows: ItemRows) -> (Option<Comparison>, Option<CheckFailure>) {
-    let ItemRows { dense, weights, token_vectors } = rows;
+    let ItemRows { dense, weights, words, token_vectors } = rows;
     if ![&dense, &weights, &token_vectors].into_iter().all(|row| is_finite(row)) {
         return (None, Some(failure("finite", "a row is not finite")));
     }
-    let seen = canary::compare(manifest, &CanaryRows { dense, weights, token_vectors });
+    let seen = canary::compare(manifest, &CanaryRows { dense, weights, words, token_vectors });
     let tolerances = manifest.canary.tolerances;
     let wrong = if !seen.dense_ok {
         let least = tolerances.dense_cosine_min;

@@ -108,6 +108,8 @@ codes! {
         "the route is for models of another kind";
     VectorsNotAvailable: "vectors_not_available", BAD_REQUEST, "invalid_request_error",
         "the model is a cross-encoder, which has scores of pairs and no vectors";
+    DenseNotAvailable: "dense_not_available", BAD_REQUEST, "invalid_request_error",
+        "the model has lexical weights and no dense vectors";
     SparseNotAvailable: "sparse_not_available", BAD_REQUEST, "invalid_request_error",
         "the model has no lexical weights";
     InvalidApiKey: "invalid_api_key", UNAUTHORIZED, "authentication_error",
@@ -180,9 +182,10 @@ impl ApiError {
     /// The same refusal in another form. TEI's routes are each for one kind of model.
     pub(super) fn in_form(self, form: ErrorForm) -> Self {
         let code = match (form, self.code) {
-            (ErrorForm::Tei, Code::SparseNotAvailable | Code::VectorsNotAvailable) => {
-                Code::UnfitModel
-            }
+            (
+                ErrorForm::Tei,
+                Code::SparseNotAvailable | Code::DenseNotAvailable | Code::VectorsNotAvailable,
+            ) => Code::UnfitModel,
             (_, code) => code,
         };
         Self { code, form, ..self }

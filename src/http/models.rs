@@ -32,7 +32,8 @@ pub(super) struct Model<'a> {
     /// Which of the model's prompts requests get that send such a name and ask for none.
     prompt: Option<&'static str>,
     revision: &'a str,
-    /// Whether it gives vectors of texts, or is a cross-encoder and scores documents by a query.
+    /// Whether it gives vectors of texts, is a cross-encoder and scores documents by a query, or
+    /// gives lexical weights alone, of words that a text need not have.
     kind: &'static str,
     /// Tokens of the longest item that is not cut, special tokens included.
     max_input_tokens: usize,

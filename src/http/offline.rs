@@ -12,8 +12,7 @@ use super::reply::{self, AnswerFormat};
 use crate::scheduler::TextRow;
 use crate::service::chunking::TextsToRun;
 use crate::service::{
-    EmbedError, EmbedRequest, EmbeddingService, Lexical, RequestHead, Vectors, assemble,
-    looked_up_rows,
+    EmbedError, EmbedRequest, EmbeddingService, Lexical, RequestHead, Vectors, assemble, looked_up,
 };
 use model::package::manifest::Manifest;
 use model::tokenize::TextTokenizer;
@@ -122,9 +121,10 @@ impl Asked {
             Ok(rows) => rows,
             Err(error) => return self.refused(error),
         };
-        let rows = match options.lexical {
-            Lexical::Head => rows,
-            Lexical::Table => looked_up_rows(tokenizer, texts),
+        let rows = match looked_up::source(manifest, tokenizer, options) {
+            Ok(Lexical::Table) => looked_up::rows(tokenizer, texts),
+            Ok(Lexical::Head | Lexical::Model) => rows,
+            Err(error) => return self.refused(error),
         };
         let reply = assemble(manifest, options, texts, rows);
         let resident = reply::Resident {

@@ -21,15 +21,11 @@ use settings::{Dialect, HttpConfig};
 
 const FILE: &str = include_str!("openapi.json");
 
-/// Paths that a cross-encoder does not serve.
-const OF_VECTORS: [&str; 6] = [
-    "/v1/embeddings",
-    "/v1/sparse-embeddings",
-    "/v1/embeddings:both",
-    "/embed",
-    "/embed_sparse",
-    "/similarity",
-];
+/// Paths that a model without dense vectors does not serve.
+const OF_DENSE: [&str; 4] = ["/v1/embeddings", "/v1/embeddings:both", "/embed", "/similarity"];
+
+/// Paths that a cross-encoder does not serve either.
+const OF_SPARSE: [&str; 2] = ["/v1/sparse-embeddings", "/embed_sparse"];
 
 /// What the description tells of the server that gives it.
 struct DescribedServer<'a> {
@@ -91,8 +87,12 @@ fn document(facts: &DescribedServer<'_>) -> Value {
 
 /// Whether the model serves a path; every path, until the package is read.
 pub(super) fn is_served(path: &str, card: Option<&ModelCard>) -> bool {
-    let has_vectors = card.is_none_or(|card| card.kind == ModelKind::Embedding);
-    has_vectors || !OF_VECTORS.contains(&path)
+    let is_of = |paths: &[&str]| paths.contains(&path);
+    match card.map_or(ModelKind::Embedding, |card| card.kind) {
+        ModelKind::Embedding => true,
+        ModelKind::Sparse => !is_of(&OF_DENSE),
+        ModelKind::CrossEncoder => !is_of(&OF_DENSE) && !is_of(&OF_SPARSE),
+    }
 }
 
 /// The dialect of a path, as the tag of its operation says; `None` for those of every server.

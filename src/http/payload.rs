@@ -283,9 +283,8 @@ impl EmbeddingRequest {
     /// Where lexical weights come from. A route without them does not care.
     fn lexical(&self, vectors: Vectors, input_type: InputType) -> Result<Lexical, ApiError> {
         let message = match (self.lexical, vectors, input_type) {
-            (None | Some(LexicalWord::Head), ..) | (_, Vectors::Dense, _) => {
-                return Ok(Lexical::Head);
-            }
+            (None, ..) | (_, Vectors::Dense, _) => return Ok(Lexical::Model),
+            (Some(LexicalWord::Head), ..) => return Ok(Lexical::Head),
             (_, Vectors::Sparse, _) if self.token_vectors == Some(true) => {
                 "lexical \"table\" needs no run of the model, which token_vectors need; leave one \
                  of them out"

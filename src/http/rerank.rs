@@ -62,6 +62,7 @@ impl RerankScore {
         let Some(card) = card else { return &[Self::Dense] };
         match (card.kind, card.has_sparse, card.token_vector_size.is_some()) {
             (ModelKind::CrossEncoder, ..) => &[Self::CrossEncoder],
+            (ModelKind::Sparse, ..) => &[Self::Lexical],
             (_, true, true) => &[Self::Hybrid, Self::Dense, Self::Lexical, Self::Tokens, Self::All],
             (_, true, false) => &[Self::Hybrid, Self::Dense, Self::Lexical],
             (_, false, true) => &[Self::Dense, Self::Tokens],

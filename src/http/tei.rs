@@ -111,6 +111,7 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let (id2label, label2id) = (json!({"0": "LABEL_0"}), json!({"LABEL_0": 0}));
     let model_type = match card.kind {
         ModelKind::Embedding => TeiModelType::Embedding { pooling },
+        ModelKind::Sparse => TeiModelType::Embedding { pooling: "splade" },
         ModelKind::CrossEncoder => TeiModelType::Reranker { id2label, label2id },
     };
     Ok(HttpResponse::build(OK).json(Info {

@@ -45,8 +45,16 @@ pub(super) struct RowCache {
     misses: Counter,
 }
 
-/// The dense vectors, then a weight for each token.
-type KeptRow = Arc<[f32]>;
+/// The rows of a text.
+#[derive(Debug, Clone)]
+struct KeptRow {
+    /// The dense vectors, then the weights.
+    numbers: Arc<[f32]>,
+    /// Floats of the dense vectors.
+    dense: usize,
+    /// Of a model that weighs any words, those with the weights.
+    words: Option<Arc<[u32]>>,
+}
 
 /// Contents and use of the cache.
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,25 +83,31 @@ impl RowCache {
         })
     }
 
-    /// The wanted rows of a text with `tokens` tokens. Counts a hit or a miss.
-    pub(super) fn find(&self, digest: Digest, tokens: usize, wanted: Vectors) -> Option<ItemRows> {
+    /// The wanted rows of a text. Counts a hit or a miss.
+    pub(super) fn find(&self, digest: Digest, wanted: Vectors) -> Option<ItemRows> {
         let found = self.rows.get(&digest);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.add(1);
-        let row = found?;
-        let (dense, weights) = row.split_at(row.len() - tokens);
+        let KeptRow { numbers, dense, words } = found?;
+        let (dense, weights) = numbers.split_at(dense);
         let part = |wanted: bool, part: &[f32]| if wanted { part.to_vec() } else { Vec::new() };
         Some(ItemRows {
             dense: part(wanted.dense(), dense),
             weights: part(wanted.sparse(), weights),
+            words: words
+                .filter(|_| wanted.sparse())
+                .map(|words| words.to_vec())
+                .unwrap_or_default(),
             token_vectors: Vec::new(),
         })
     }
 
     /// Puts both rows of a text into the cache.
     pub(super) fn keep(&self, digest: Digest, rows: &ItemRows) {
-        let ItemRows { dense, weights, .. } = rows;
-        self.rows.insert(digest, dense.iter().chain(weights).copied().collect());
+        let ItemRows { dense, weights, words, .. } = rows;
+        let numbers = dense.iter().chain(weights).copied().collect();
+        let words = (!words.is_empty()).then(|| words.as_slice().into());
+        self.rows.insert(digest, KeptRow { numbers, dense: dense.len(), words });
     }
 
     pub(super) fn figures(&self) -> CacheFigures {
@@ -112,7 +126,8 @@ struct RowWeighter;
 
 impl Weighter<Digest, KeptRow> for RowWeighter {
     fn weight(&self, _: &Digest, row: &KeptRow) -> u64 {
-        ENTRY_BYTES + size_of_val(&**row) as u64
+        let words = row.words.as_deref().map_or(0, size_of_val);
+        ENTRY_BYTES + (size_of_val(&*row.numbers) + words) as u64
     }
 }
 
@@ -156,19 +171,17 @@ mod tests {
     #[test]
     fn a_kept_row_gives_the_vectors_that_are_wanted() {
         let (cache, digest) = (cache(1 << 20), Digest(7));
-        assert_eq!(cache.find(digest, TOKENS, Vectors::Both), None);
-        cache.keep(digest, &rows(1));
-        let ItemRows { dense, weights, token_vectors } = rows(1);
-        for (wanted, dense, weights) in [
-            (Vectors::Both, dense.clone(), weights.clone()),
-            (Vectors::Dense, dense, Vec::new()),
-            (Vectors::Sparse, Vec::new(), weights),
-        ] {
-            let expected = ItemRows { dense, weights, token_vectors: token_vectors.clone() };
-            assert_eq!(cache.find(digest, TOKENS, wanted), Some(expected));
+        assert_eq!(cache.find(digest, Vectors::Both), None);
+        let of_words = ItemRows { words: (0..TOKENS as u32).collect(), ..rows(1) };
+        for kept in [rows(1), of_words] {
+            cache.keep(digest, &kept);
+            for wanted in [Vectors::Both, Vectors::Dense, Vectors::Sparse] {
+                assert_eq!(cache.find(digest, wanted), Some(kept.clone().only(wanted)));
+            }
         }
-        let CacheFigures { entries, hits, misses, .. } = cache.figures();
-        assert_eq!((entries, hits, misses), (1, 3, 1));
+        let CacheFigures { entries, bytes, hits, misses, .. } = cache.figures();
+        assert_eq!((entries, hits, misses), (1, 6, 1));
+        assert_eq!(bytes, ENTRY_BYTES + 4 * (DENSE + 2 * TOKENS) as u64);
     }
 
     #[test]
@@ -177,7 +190,7 @@ mod tests {
         cache.keep(often, &rows(0));
         for text in 0..10_000 {
             cache.keep(Digest(text), &rows(text as usize));
-            assert!(cache.find(often, TOKENS, Vectors::Dense).is_some(), "after {text} texts");
+            assert!(cache.find(often, Vectors::Dense).is_some(), "after {text} texts");
             let CacheFigures { bytes, limit_bytes, .. } = cache.figures();
             assert!(bytes <= limit_bytes, "{bytes} of {limit_bytes}");
         }

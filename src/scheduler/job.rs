@@ -148,7 +148,11 @@ impl TextRow {
     /// wants, since a request for the other kind may have joined during the run.
     pub(crate) fn of(output: &BatchOutput<'_>, place: Place, ids: &TokenIds) -> Self {
         let dense = output.dense_of(place);
-        let weights = output.weights_of(place, ids.len());
+        let (words, of_words) = output.words_of(place);
+        let weights = match words.is_empty() {
+            true => output.weights_of(place, ids.len()),
+            false => of_words,
+        };
         let token_vectors = match ids.wants_token_vectors() {
             true => output.token_vectors_of(place, ids.len()),
             false => Vec::new(),
@@ -161,7 +165,7 @@ impl TextRow {
             (true, false) => Some(Vectors::Sparse),
             (false, false) => Some(Vectors::Both),
         };
-        Self { rows: ItemRows { dense, weights, token_vectors }, lost, rescued: false }
+        Self { rows: ItemRows { dense, weights, words, token_vectors }, lost, rescued: false }
     }
 
     /// The wanted rows; `None` if they have NaN or infinity.

@@ -92,7 +92,7 @@ impl Scheduler {
         for (slot, ids) in items.into_iter().enumerate() {
             let digest = self.0.digester.digest(&ids);
             let cache = self.0.cache.as_ref().filter(|_| !ids.wants_token_vectors());
-            if let Some(rows) = cache.and_then(|cache| cache.find(digest, ids.len(), vectors)) {
+            if let Some(rows) = cache.and_then(|cache| cache.find(digest, vectors)) {
                 pending.finish(slot, rows, None);
                 continue;
             }

@@ -51,8 +51,10 @@ impl CacheUse {
 pub struct ItemRows {
     /// `hidden_size` floats for each of the item's dense vectors.
     pub dense: Vec<f32>,
-    /// One float for each of the item's tokens.
+    /// One float for each of the item's tokens, or for each of `words`.
     pub weights: Vec<f32>,
+    /// The words that have weights, of a model that weighs any words.
+    pub words: Vec<u32>,
     /// The vectors of the item's tokens, one behind the other.
     pub token_vectors: Vec<f32>,
 }
@@ -63,6 +65,7 @@ impl ItemRows {
         Self {
             dense: if wanted.dense() { self.dense } else { Vec::new() },
             weights: if wanted.sparse() { self.weights } else { Vec::new() },
+            words: if wanted.sparse() { self.words } else { Vec::new() },
             token_vectors: self.token_vectors,
         }
     }

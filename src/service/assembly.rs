@@ -54,7 +54,10 @@ impl Assembly<'_> {
         // The prompt is ours, not the client's, and every text would share its words.
         let start = if text.prompt_tokens == 0 { 0 } else { text.own.start };
         let tokens = start..text.ids.len();
-        let sparse = self.of_tokens(text, tokens, &rows.weights);
+        let sparse = match rows.words.is_empty() {
+            true => self.of_tokens(text, tokens, &rows.weights),
+            false => self.of_words(&rows),
+        };
         let token_vectors = self.token_vectors.map(|size| {
             // The first token stands for the whole text.
             rows.token_vectors.drain(..size * start.max(1));
@@ -87,9 +90,19 @@ impl Assembly<'_> {
         }
     }
 
+    /// The lexical weights of words that the text need not have.
+    fn of_words(&self, rows: &ItemRows) -> EmbeddedItem {
+        let sparse = sparse::select(&rows.words, &rows.weights, self.dropped(), self.selection);
+        EmbeddedItem { sparse, ..EmbeddedItem::default() }
+    }
+
+    fn dropped(&self) -> &[u32] {
+        self.manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids)
+    }
+
     /// The lexical weights of some tokens of a text, and their places.
     fn of_tokens(&self, text: &Tokenized, tokens: Range<usize>, weights: &[f32]) -> EmbeddedItem {
-        let dropped = self.manifest.sparse.as_ref().map_or(&[][..], |head| &head.dropped_token_ids);
+        let dropped = self.dropped();
         // None, when no weights are wanted.
         let own = weights.get(tokens.clone()).unwrap_or_default();
         let sparse = sparse::select(&text.ids[tokens.clone()], own, dropped, self.selection);

@@ -20,6 +20,9 @@ use settings::TokenInput;
 /// Of a token id, or a number of a row.
 const FLOAT_BYTES: u64 = size_of::<f32>() as u64;
 
+/// Of a word in JSON that need not be in its text. Few are longer than half of it.
+const WORD_BYTES: u64 = 48;
+
 /// What is in memory for an item besides its numbers: it is known to the request, to the scheduler,
 /// and to those who write the answer.
 const ITEM_BYTES: u64 = 512;
@@ -39,7 +42,8 @@ impl EmbeddingService {
     ) -> Result<EmbedReply, EmbedError> {
         let resident = self.available()?;
         let prompt = self.check(resident.package.manifest(), &request)?;
-        looked_up::check(&resident.tokenizer, &request.options)?;
+        let manifest = resident.package.manifest();
+        let lexical = looked_up::source(manifest, &resident.tokenizer, &request.options)?;
         let request = self.decode(request, permit).await?;
         let room = self.admit_items(&resident, &request, permit)?;
         let kept = if answer.has_texts { permit.hold_inputs(&request.inputs)? } else { 0 };
@@ -49,21 +53,28 @@ impl EmbeddingService {
         permit.hold_more(least)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
         // Chunks are more than the texts for which room was reserved, and pairs are longer.
-        let are_whole = resident.package.manifest().kind == ModelKind::Embedding;
+        let are_whole = resident.package.manifest().kind != ModelKind::CrossEncoder;
         let room = room.filter(|_| request.chunking.is_none() && are_whole);
         let texts = self.texts_to_run(&resident, request, reading, permit).await?;
         let tokenized = self.clock.now();
         let held = kept + held_bytes(&resident, &options, texts.answered(), &texts, answer);
         permit.hold(held)?;
         permit.end_tokenizing(held);
-        let (rows, span, cache_use) = match options.lexical {
-            Lexical::Head => {
-                let ticket = self.submit(&resident, &options, &texts.run, room)?;
+        let (rows, span, cache_use) = match lexical {
+            Lexical::Table => (looked_up::rows(&resident.tokenizer, &texts), None, None),
+            Lexical::Head | Lexical::Model => {
+                let has_table = resident.tokenizer.question_table().is_some();
+                let asked = texts.run.split_last().filter(|_| {
+                    // The query of a ranking is the last text.
+                    has_table && options.input_type == InputType::Ranking
+                });
+                let run = asked.map_or(&texts.run[..], |(_, documents)| documents);
+                let ticket = self.submit(&resident, &options, run, room)?;
                 let cache_use = ticket.cache_use();
-                let (rows, span) = rows(ticket, &texts).await?;
+                let (mut rows, span) = rows(ticket, &texts).await?;
+                rows.extend(asked.map(|(query, _)| looked_up::row(&resident.tokenizer, query)));
                 (rows, span, cache_use)
             }
-            Lexical::Table => (looked_up::rows(&resident.tokenizer, &texts), None, None),
         };
         let mut reply = assemble(resident.package.manifest(), &options, &texts, rows);
         let selected = self.clock.now();
@@ -154,6 +165,9 @@ impl EmbeddingService {
         if request.options.vectors.sparse() && manifest.sparse.is_none() {
             return Err(EmbedError::SparseNotAvailable);
         }
+        if manifest.kind == ModelKind::Sparse {
+            check_words(request)?;
+        }
         if request.options.token_vectors && manifest.token_vector_size.is_none() {
             return Err(EmbedError::TokenVectorsNotAvailable);
         }
@@ -201,6 +215,21 @@ impl EmbeddingService {
     }
 }
 
+/// Refuses what a model cannot do that weighs words of whole texts.
+fn check_words(request: &EmbedRequest) -> Result<(), EmbedError> {
+    let EmbedOptions { vectors, offsets, lexical, .. } = request.options;
+    if vectors.dense() {
+        return Err(EmbedError::DenseNotAvailable);
+    }
+    if offsets == Offsets::Find && lexical != Lexical::Table {
+        return Err(EmbedError::OffsetsOfWords);
+    }
+    match &request.chunking {
+        Some(chunking) if chunking.late => Err(EmbedError::LateChunksOfWords),
+        _ => Ok(()),
+    }
+}
+
 /// What runs for documents and a query: all of them, or each document with the query. A long query
 /// comes once and is in every pair, so there must be memory for the pairs first.
 fn with_query(
@@ -209,7 +238,7 @@ fn with_query(
     query: Vec<Tokenized>,
     permit: &mut Permit,
 ) -> Result<Vec<Tokenized>, EmbedError> {
-    if resident.package.manifest().kind == ModelKind::Embedding {
+    if resident.package.manifest().kind != ModelKind::CrossEncoder {
         return Ok(documents.into_iter().chain(query).collect());
     }
     let pairs = || documents.iter().flat_map(|document| query.iter().map(move |q| (q, document)));
@@ -252,15 +281,18 @@ fn held_bytes(
     let of_token = manifest.token_vector_size.filter(|_| options.token_vectors).unwrap_or_default();
     let token_bytes = FLOAT_BYTES * of_token as u64;
     let top_k = options.selection.top_k.unwrap_or(usize::MAX);
+    let words = manifest.words().map(|words| words.min(top_k));
     let piece = |&id: &u32| resident.tokenizer.piece(id).map_or(0, |piece| json_bytes(&piece));
     // What is answered of some tokens.
     let of_tokens = |ids: &[u32]| {
         let mut bytes = answer.token_number * (of_token * ids.len()) as u64;
         if options.vectors.sparse() {
-            bytes += (2 * FLOAT_BYTES + answer.weight) * ids.len().min(top_k) as u64;
+            let most = words.unwrap_or_default().max(ids.len().min(top_k));
+            bytes += (2 * FLOAT_BYTES + answer.weight) * most as u64;
         }
         if options.vectors.sparse() && answer.has_pieces {
             bytes += ids.iter().map(piece).sum::<u64>();
+            bytes += WORD_BYTES * words.unwrap_or_default() as u64;
         }
         if options.offsets == Offsets::Find {
             let place = size_of::<Span>() + size_of::<Occurrence>();
@@ -270,7 +302,9 @@ fn held_bytes(
     };
     let weights = if options.vectors.sparse() { FLOAT_BYTES } else { 0 };
     let each_token = FLOAT_BYTES + weights + token_bytes;
-    let ran = |text: &Tokenized| each_token * text.ids.len() as u64;
+    // A row has all of its words, however few of them are answered.
+    let of_words = 2 * FLOAT_BYTES * manifest.words().unwrap_or_default() as u64;
+    let ran = |text: &Tokenized| of_words + each_token * text.ids.len() as u64;
     let (chunk, answered): (u64, u64) = match &texts.parts {
         None => (0, texts.run.iter().map(|text| of_tokens(&text.ids)).sum()),
         Some(parts) => {

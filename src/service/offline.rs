@@ -20,7 +20,7 @@ impl EmbeddingService {
         request: EmbedRequest,
     ) -> Result<TextsToRun, EmbedError> {
         let prompt = self.check(manifest, &request)?;
-        looked_up::check(tokenizer, &request.options)?;
+        looked_up::source(manifest, tokenizer, &request.options)?;
         let EmbedRequest { inputs, options, chunking } = self.decode_here(request)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
         let Some(chunking) = chunking else {

@@ -64,10 +64,12 @@ pub(crate) enum InputType {
 /// Where lexical weights come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Lexical {
-    /// A run of the model.
+    /// The table for questions of a model that has one of its own, else a run.
     #[default]
+    Model,
+    /// A run of the model.
     Head,
-    /// The scores of the tokenizer's vocabulary, for questions.
+    /// For questions, the model's own table or the scores of the tokenizer's vocabulary.
     Table,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct EmbedOptions {
     pub(crate) over_long: OverLong,
     /// Floats of a dense vector; `None` is the model's hidden size.
     pub dimensions: Option<usize>,
-    /// Where lexical weights come from; with the table there are no dense vectors.
+    /// Where lexical weights come from; from a table come no dense vectors.
     pub(crate) lexical: Lexical,
     /// Whether the vectors of tokens are wanted; with the table there are none.
     pub(crate) token_vectors: bool,
@@ -195,12 +197,18 @@ pub(crate) enum EmbedError {
     NoPrompt(InputType),
     #[error("the model is a cross-encoder, which has no vectors")]
     VectorsNotAvailable,
+    #[error("the model has no dense vectors")]
+    DenseNotAvailable,
     #[error("the model has no sparse head")]
     SparseNotAvailable,
     #[error("the model has no vectors of tokens")]
     TokenVectorsNotAvailable,
     #[error("the tokenizer has no scores")]
     NoScores,
+    #[error("words of the vocabulary have no places in a text")]
+    OffsetsOfWords,
+    #[error("words are weighed by whole texts")]
+    LateChunksOfWords,
     #[error("token ids have no places in a text")]
     OffsetsWithoutText,
     #[error("token ids have no chunks of text")]
@@ -233,6 +241,8 @@ pub(crate) struct ModelCard {
     /// Of each length whose vectors can be had in bytes and bits.
     pub(crate) small_vectors: Vec<Ranges>,
     pub has_sparse: bool,
+    /// Whether questions are weighed by a table of the model's own.
+    pub(crate) has_question_table: bool,
     /// Floats of a token's vector, if there are such vectors.
     pub(crate) token_vector_size: Option<usize>,
     /// Texts can have one of them in front.
@@ -247,7 +257,8 @@ impl ModelCard {
     /// Whether a request that asks for this use asks for a prompt, and the model has none at all.
     pub(crate) fn ignores(&self, asked: InputType) -> bool {
         let asks = !matches!(asked, InputType::Default | InputType::Ranking);
-        asks && self.prompts.is_empty()
+        let is_looked_up = self.has_question_table && asked == InputType::Query;
+        asks && self.prompts.is_empty() && !is_looked_up
     }
 }
 

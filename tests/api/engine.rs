@@ -9,7 +9,7 @@ use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use scheduling::batch::{Batch, Bucket, Place, TokenIds};
 
-use crate::package::{TOKEN_SIZE, TWO_ID, VOCAB};
+use crate::package::{Gives, KEPT_WORDS, TOKEN_SIZE, TWO_ID, VOCAB};
 use crate::support::PATIENCE;
 
 /// The text of an engine's fault, which no client may see.
@@ -130,20 +130,21 @@ fn draw(random: &mut Rng) -> Option<Fault> {
 pub(crate) struct TestEngine {
     info: EngineInfo,
     controls: Arc<Controls>,
+    words: usize,
 }
 
 impl TestEngine {
-    pub(crate) fn new(controls: Arc<Controls>, hidden_size: usize) -> Self {
+    pub(crate) fn new(controls: Arc<Controls>, gives: Gives) -> Self {
         let info = EngineInfo {
             kind: EngineKind::Fake,
             version: "1".to_owned(),
             device: "none".to_owned(),
             precision: "f32".to_owned(),
             threads_per_session: 0,
-            hidden_size,
+            hidden_size: gives.hidden_size(),
             profiles: Vec::new(),
         };
-        Self { info, controls }
+        Self { info, controls, words: if gives == Gives::Words { KEPT_WORDS } else { 0 } }
     }
 }
 
@@ -157,7 +158,7 @@ impl Engine for TestEngine {
             return Err(EngineError::NotAvailable("no session is left".to_owned()));
         }
         let (controls, hidden_size) = (Arc::clone(&self.controls), self.info.hidden_size);
-        let rows = RowBuffers::new(hidden_size, TOKEN_SIZE);
+        let rows = RowBuffers::new(hidden_size, TOKEN_SIZE).with_words(self.words);
         Ok(Box::new(TestSession { controls, hidden_size, rows }))
     }
 
@@ -185,6 +186,7 @@ impl Session for TestSession {
         let (rows, bucket, width) = (&mut self.rows, batch.bucket(), self.hidden_size);
         rows.resize(bucket);
         rows.fill_token_vectors(batch);
+        rows.fill_words(batch);
         for (ids, place) in batch.items().iter().zip(batch.places()) {
             let span = place.row * bucket.spans() + place.span;
             let dense = &mut rows.dense[span * width..][..place.spans * width];

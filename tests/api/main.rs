@@ -44,3 +44,4 @@ mod traces;
 mod trouble;
 mod unix_socket;
 mod wire;
+mod words;

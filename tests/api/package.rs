@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use duovec::engine::fake::{expected_dense, expected_token_vectors};
+use duovec::engine::fake::{expected_dense, expected_token_vectors, expected_words};
 use model::package::{ModelPackage, digest};
 use scheduling::batch::TokenIds;
 use serde_json::{Map, Value, json};
@@ -22,6 +22,8 @@ pub(crate) const MAX_TOKENS: usize = 16;
 
 /// The token ids of the canary.
 pub(crate) const CANARY: [u32; 4] = [0, 100, 101, 2];
+
+const QUESTIONS: &str = "questions.f32";
 
 /// The id of `<mask>`: special, but it carries weight.
 pub(crate) const MASK: u32 = 999;
@@ -49,6 +51,16 @@ pub(crate) enum Gives {
     Dense,
     /// It is a cross-encoder.
     Scores,
+    /// Weights of words that a text need not have, and a table for questions.
+    Words,
+}
+
+/// Words of a text that have weights, at most.
+pub(crate) const KEPT_WORDS: usize = 6;
+
+/// What a token weighs in a question.
+pub(crate) fn question_weight(id: u32) -> f32 {
+    if id < FIRST_WORD as u32 { 0.0 } else { id as f32 / 64.0 }
 }
 
 impl Gives {
@@ -69,6 +81,13 @@ pub(crate) fn package(gives: Gives) -> (TempDir, ModelPackage) {
         fs::write(folder.path().join(name), bytes).expect("it is written");
         let entry = json!({"sha256": digest::of_bytes(bytes), "bytes": bytes.len()});
         files.insert(name.to_owned(), entry);
+    }
+    if gives == Gives::Words {
+        let table = (0..VOCAB as u32).flat_map(|id| question_weight(id).to_le_bytes());
+        let table: Vec<u8> = table.collect();
+        fs::write(folder.path().join(QUESTIONS), &table).expect("it is written");
+        let entry = json!({"sha256": digest::of_bytes(&table), "bytes": table.len()});
+        files.insert(QUESTIONS.to_owned(), entry);
     }
     write_manifest(folder.path(), gives, files);
     let package = ModelPackage::open(folder.path()).expect("the package is whole");
@@ -98,6 +117,19 @@ fn write_manifest(folder: &Path, gives: Gives, files: Map<String, Value>) {
         let size = gives.hidden_size();
         manifest["hidden_size"] = size.into();
         manifest["canary"]["dense"] = expected_dense(&ids, size).into();
+        for field in ["small_vectors", "matryoshka_dimensions", "prompts"] {
+            manifest.as_object_mut().expect("an object").remove(field);
+        }
+    }
+    if gives == Gives::Words {
+        manifest["kind"] = "sparse".into();
+        let sparse = json!({"dropped_token_ids": [], "words": KEPT_WORDS, "questions": QUESTIONS});
+        manifest["sparse"] = sparse;
+        manifest["outputs"]["word_weights"] = "float32".into();
+        let mut golden = expected_words(&ids, KEPT_WORDS);
+        golden.retain(|(_, weight)| *weight > 0.0);
+        golden.sort_by_key(|(word, _)| *word);
+        manifest["canary"]["sparse"] = json!(golden);
         for field in ["small_vectors", "matryoshka_dimensions", "prompts"] {
             manifest.as_object_mut().expect("an object").remove(field);
         }

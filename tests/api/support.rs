@@ -106,7 +106,7 @@ impl Model {
     fn new(gives: Gives, cache_bytes: CacheBytes, clock: &Arc<dyn Clock>) -> Self {
         let (folder, package) = package(gives);
         let controls = Arc::new(Controls::default());
-        let engine = Arc::new(TestEngine::new(Arc::clone(&controls), gives.hidden_size()));
+        let engine = Arc::new(TestEngine::new(Arc::clone(&controls), gives));
         let workers: Workers = number(WORKERS);
         let config = SchedulerConfig {
             cache_bytes,

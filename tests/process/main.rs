@@ -16,3 +16,4 @@ mod lifecycle;
 mod start;
 mod support;
 mod systemd;
+mod words;

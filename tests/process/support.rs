@@ -314,6 +314,18 @@ impl Broken {
         Self { directory }
     }
 
+    /// Another package of the fixtures, which has the tokenizer of the tiny one.
+    pub(crate) fn of(fixture: &str) -> Self {
+        let package = Self::new();
+        let folder = tiny().with_file_name(fixture);
+        for entry in fs::read_dir(folder).expect("the fixture is there") {
+            let path = entry.expect("it can be listed").path();
+            let name = path.file_name().expect("it has a name");
+            fs::copy(&path, package.path().join(name)).expect("it is copied");
+        }
+        package
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }

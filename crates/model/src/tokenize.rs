@@ -119,6 +119,8 @@ pub struct TextTokenizer {
     joint: Vec<u32>,
     limit: usize,
     prompts: Prompts,
+    /// What each token weighs in a question, of a model that has such a table.
+    questions: Vec<f32>,
 }
 
 enum TokenizerKind {
@@ -134,7 +136,18 @@ impl TextTokenizer {
         special: SpecialTokenText,
         normalization: Option<Normalization>,
     ) -> Result<Self, TokenizeError> {
-        Self::read(&package.tokenizer_path(), package.manifest(), special, normalization)
+        let manifest = package.manifest();
+        let mut read = Self::read(&package.tokenizer_path(), manifest, special, normalization)?;
+        if let Some(name) = manifest.sparse.iter().find_map(|sparse| sparse.questions.as_ref()) {
+            let path = package.directory().join(name);
+            let bytes = fs::read(&path).map_err(|error| {
+                let reason = error.to_string();
+                TokenizeError::Unreadable { path, reason }
+            })?;
+            let (floats, _) = bytes.as_chunks();
+            read.questions = floats.iter().copied().map(f32::from_le_bytes).collect();
+        }
+        Ok(read)
     }
 
     fn read(
@@ -169,12 +182,13 @@ impl TextTokenizer {
         let (around, limit) = (expected, manifest.max_input_tokens);
         let has_room = |joint: &Vec<u32>| around.iter().flatten().count() + joint.len() < limit;
         let joint = match manifest.kind {
-            ModelKind::Embedding => Vec::new(),
+            ModelKind::Embedding | ModelKind::Sparse => Vec::new(),
             ModelKind::CrossEncoder => joint
                 .filter(has_room)
                 .ok_or_else(|| TokenizeError::Pairs { path: path.to_owned() })?,
         };
-        Ok(Self { kind, around, joint, limit, prompts: manifest.prompts.clone() })
+        let (prompts, questions) = (manifest.prompts.clone(), Vec::new());
+        Ok(Self { kind, around, joint, limit, prompts, questions })
     }
 
     /// Tokenizes a text behind a prompt. A text that begins with a prompt of the model gets no
@@ -314,6 +328,11 @@ impl TextTokenizer {
             TokenizerKind::XlmR(own) => Some(own.surprisal(id)),
             TokenizerKind::Library(_) => None,
         }
+    }
+
+    /// What each token weighs in a question, of a model that has such a table.
+    pub fn question_table(&self) -> Option<&[f32]> {
+        (!self.questions.is_empty()).then_some(&self.questions)
     }
 
     /// The vocabulary piece of an id.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
 use super::one_line;
-use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
+use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, SpanWords, StageTimes};
 use clock::Clock;
 use model::package::manifest::{FloatType, Outputs};
 use scheduling::batch::{Batch, Bucket, GraphInputs};
@@ -74,6 +74,7 @@ struct OutputTensors {
     dense: Tensor,
     token_weights: Option<Tensor>,
     token_vectors: Option<Tensor>,
+    words: Option<(Tensor, Tensor)>,
 }
 
 /// One worker's request. Input tensors are made once for each bucket and kept. The crate's
@@ -137,17 +138,29 @@ impl OpenVinoSession {
         let weights_type = output_types.token_weights;
         let vectors_type = output_types.token_vectors.zip(facts.token_vector_size);
         let vectors_type = vectors_type.filter(|_| batch.wants_token_vectors());
+        let words_type = output_types.word_weights.zip(facts.words);
         let outputs = outputs.insert(OutputTensors {
             dense: read("dense")?,
             token_weights: weights_type.map(|_| read("token_weights")).transpose()?,
             token_vectors: vectors_type.map(|_| read("token_vectors")).transpose()?,
+            words: match words_type {
+                Some(_) => Some((read("words")?, read("word_weights")?)),
+                None => None,
+            },
         });
         let due = bucket.rows * bucket.spans() * facts.hidden_size;
         let dense = floats(&outputs.dense, "dense", output_types.dense, due)?;
         let weights = weights_type.zip(outputs.token_weights.as_ref());
         let weights = weights
             .map(|(element, tensor)| floats(tensor, "token_weights", element, bucket.tokens()));
-        let output = BatchOutput::new(bucket, facts.hidden_size, dense, weights.transpose()?);
+        let mut output = BatchOutput::new(bucket, facts.hidden_size, dense, weights.transpose()?);
+        if let Some(((element, kept), (ids, weights))) = words_type.zip(outputs.words.as_ref()) {
+            let due = bucket.rows * bucket.spans() * kept;
+            let weights = floats(weights, "word_weights", element, due)?;
+            check_count(ids, "words", due)?;
+            let ids = ids.get_data().map_err(failed)?;
+            output = output.with_words(SpanWords { kept, ids, weights });
+        }
         let vectors = vectors_type.zip(outputs.token_vectors.as_ref());
         let Some(((element, size), tensor)) = vectors else { return Ok(output) };
         let vectors = floats(tensor, "token_vectors", element, bucket.tokens() * size)?;
@@ -188,16 +201,21 @@ fn floats<'a>(
     element: FloatType,
     due: usize,
 ) -> Result<Floats<'a>, EngineError> {
-    let size = tensor.get_size().map_err(failed)?;
-    if size != due {
-        return Err(EngineError::BadPackage(format!(
-            "output '{name}' has {size} floats where {due} were due"
-        )));
-    }
+    check_count(tensor, name, due)?;
     Ok(match element {
         FloatType::Float16 => Floats::Half(tensor.get_data().map_err(failed)?),
         FloatType::Float32 => Floats::Single(tensor.get_data().map_err(failed)?),
     })
+}
+
+/// An error if the count of the output's numbers is not `due`.
+fn check_count(tensor: &Tensor, name: &str, due: usize) -> Result<(), EngineError> {
+    let size = tensor.get_size().map_err(failed)?;
+    if size == due {
+        return Ok(());
+    }
+    let reason = format!("output '{name}' has {size} numbers where {due} were due");
+    Err(EngineError::BadPackage(reason))
 }
 
 /// A failed run says nothing about other input, and OpenVINO's requests stay usable after it.

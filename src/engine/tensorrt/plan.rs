@@ -78,7 +78,7 @@ pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
 
 /// The outputs that the manifest says the graph has.
 pub(super) fn outputs(manifest: &Manifest) -> Vec<ffi::OutputType> {
-    let Outputs { dense, token_weights, token_vectors } = manifest.outputs;
+    let Outputs { dense, token_weights, token_vectors, .. } = manifest.outputs;
     let all = [
         (ffi::Output::Dense, Some(dense), manifest.hidden_size),
         (ffi::Output::TokenWeights, token_weights, 0),

@@ -8,6 +8,9 @@ use crate::service::{EmbedError, InputType};
 
 const NO_SPARSE: &str = "the model has no lexical weights; use POST /v1/embeddings";
 
+const NO_DENSE: &str = "the model has lexical weights and no dense vectors; use POST \
+                        /v1/sparse-embeddings";
+
 const NO_VECTORS: &str = "the model is a cross-encoder, which scores documents by a query and has \
                           no vectors; send query and documents to POST /v1/rerank, or query and \
                           texts to POST /rerank";
@@ -15,7 +18,13 @@ const NO_VECTORS: &str = "the model is a cross-encoder, which scores documents b
 const NO_TOKEN_VECTORS: &str = "this model has no vectors of tokens; leave token_vectors out";
 
 const NO_SCORES: &str = "lexical must be \"head\" here, or left out: this model's tokenizer has no \
-                         scores of its pieces";
+                         scores of its pieces that fit, and the model has no table";
+
+const WORDS_HAVE_NO_PLACE: &str = "this model weighs words that a text need not have, so that they \
+                                   have no place in it; leave offsets out";
+
+const NO_LATE_WORDS: &str = "this model weighs words by whole texts, and late chunks are parts of \
+                             one; leave late out, or send it as false";
 
 const OFFSETS_OF_TEXTS: &str =
     "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
@@ -49,6 +58,7 @@ impl ApiError {
     ) -> Self {
         let FieldNames { length, prompt, chunks, .. } = names;
         let input = |code, message| Self::of(code, names.input, message);
+        let wrong = |param, message: &'static str| Self::of(Code::InvalidValue, param, message);
         let advice = token_id_advice();
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
@@ -95,15 +105,14 @@ impl ApiError {
                     word(input_type)
                 ),
             ),
+            EmbedError::DenseNotAvailable => Self::new(Code::DenseNotAvailable, NO_DENSE),
             EmbedError::VectorsNotAvailable => Self::new(Code::VectorsNotAvailable, NO_VECTORS),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
-            EmbedError::TokenVectorsNotAvailable => {
-                Self::of(Code::InvalidValue, "token_vectors", NO_TOKEN_VECTORS)
-            }
-            EmbedError::NoScores => Self::of(Code::InvalidValue, "lexical", NO_SCORES),
-            EmbedError::OffsetsWithoutText => {
-                Self::of(Code::InvalidValue, "offsets", OFFSETS_OF_TEXTS)
-            }
+            EmbedError::TokenVectorsNotAvailable => wrong("token_vectors", NO_TOKEN_VECTORS),
+            EmbedError::NoScores => wrong("lexical", NO_SCORES),
+            EmbedError::OffsetsOfWords => wrong("offsets", WORDS_HAVE_NO_PLACE),
+            EmbedError::LateChunksOfWords => wrong(chunks, NO_LATE_WORDS),
+            EmbedError::OffsetsWithoutText => wrong("offsets", OFFSETS_OF_TEXTS),
             EmbedError::ChunksWithoutText => Self::of(
                 Code::InvalidValue,
                 chunks,

@@ -101,6 +101,7 @@ fn the_model_narrows_what_is_accepted() {
         dimensions: vec![8, 4],
         small_vectors: Vec::new(),
         has_sparse: true,
+        has_question_table: false,
         token_vector_size: None,
         prompts: vec![InputType::Query],
         default_prompt: None,
@@ -202,11 +203,12 @@ fn fields_and_words_of_requests_are_those_that_are_read() {
 
 /// Codes of answers that no described operation gives: those of other paths and methods, of other
 /// models, and of requests that have no route yet.
-const OTHER_CODES: [Code; 5] = [
+const OTHER_CODES: [Code; 6] = [
     Code::MethodNotAllowed,
     Code::PreflightRefused,
     Code::HeadTimeout,
     Code::UnfitModel,
+    Code::DenseNotAvailable,
     Code::VectorsNotAvailable,
 ];
 

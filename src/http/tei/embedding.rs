@@ -133,7 +133,7 @@ pub(super) fn options(vectors: Vectors, prompt: Option<Use>, head: &RequestHead)
         // TEI takes no ids but those of its model.
         token_input: Some(TokenInput::Model),
         dimensions: None,
-        lexical: Lexical::Head,
+        lexical: Lexical::Model,
         token_vectors: false,
         selection: Selection::default(),
         priority: head.priority,

@@ -18,7 +18,8 @@ const OTHER_NAMES: [(&str, &str); 2] =
     [("/", "/embed"), ("/v1/embeddings/both", "/v1/embeddings:both")];
 
 /// Codes of answers that are not of one route.
-const OTHER_CODES: [&str; 7] = [
+const OTHER_CODES: [&str; 8] = [
+    "dense_not_available",
     "head_too_large",
     "malformed_head",
     "method_not_allowed",

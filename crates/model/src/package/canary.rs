@@ -42,8 +42,10 @@ impl Comparison {
 pub struct CanaryRows {
     /// `hidden_size` floats.
     pub dense: Vec<f32>,
-    /// A float for each of its tokens; none for a model without a sparse head.
+    /// A float for each of its tokens, or of its words; none for a model without a sparse head.
     pub weights: Vec<f32>,
+    /// Of a model whose weights are those of any words.
+    pub words: Vec<u32>,
     /// `token_vector_size` floats for each of its tokens; none for a model without such vectors.
     pub token_vectors: Vec<f32>,
 }
@@ -56,10 +58,11 @@ pub fn token_ids(manifest: &Manifest) -> TokenIds {
 
 /// Compares a run of the manifest's canary. Numbers that are not finite never pass.
 pub fn compare(manifest: &Manifest, rows: &CanaryRows) -> Comparison {
-    let CanaryRows { dense, weights, token_vectors } = rows;
+    let CanaryRows { dense, weights, words, token_vectors } = rows;
     let (canary, least) = (&manifest.canary, manifest.canary.tolerances.dense_cosine_min);
     let golden = (&canary.dense[..], &canary.sparse[..]);
-    let whole = compare_text(manifest, &canary.token_ids, golden, (dense, weights));
+    let ids = if manifest.words().is_some() { words } else { &canary.token_ids };
+    let whole = compare_text(manifest, ids, golden, (dense, weights));
     let size = manifest.token_vector_size.unwrap_or_default();
     canary.token_vectors.iter().fold(whole, |so_far, (place, golden)| {
         let vector = token_vectors.get(place * size..(place + 1) * size).unwrap_or_default();
@@ -95,7 +98,7 @@ fn compare_text(
         Some(head) => {
             let dropped = &head.dropped_token_ids;
             let got = sparse::select(ids, weights, dropped, Selection::default());
-            largest_difference(&got.pairs().collect::<Vec<_>>(), golden.1)
+            largest_difference(&got.pairs().collect::<Vec<_>>(), golden.1, head.words)
         }
     };
     Comparison {
@@ -156,13 +159,23 @@ pub fn compare_all(
     others.fold(of(0), Comparison::worse)
 }
 
-/// Largest absolute difference of two ascending lists of weights.
-fn largest_difference(a: &[(u32, f32)], b: &[(u32, f32)]) -> f32 {
-    let weight = |list: &[(u32, f32)], id: u32| {
-        list.binary_search_by_key(&id, |pair| pair.0).map_or(0.0, |at| list[at].1)
+/// Largest absolute difference of two ascending lists of weights. In a list of the strongest `kept`
+/// words, an absent one weighs at most as much as the weakest.
+fn largest_difference(a: &[(u32, f32)], b: &[(u32, f32)], kept: Option<usize>) -> f32 {
+    let found = |list: &[(u32, f32)], id: u32| {
+        list.binary_search_by_key(&id, |pair| pair.0).ok().map(|at| list[at].1)
     };
-    let ids = a.iter().chain(b).map(|pair| pair.0);
-    ids.map(|id| (weight(a, id) - weight(b, id)).abs()).fold(0.0, f32::max)
+    let most = |list: &[(u32, f32)]| match kept == Some(list.len()) {
+        true => list.iter().map(|pair| pair.1).fold(f32::INFINITY, f32::min),
+        false => 0.0,
+    };
+    let difference = |id: u32| match (found(a, id), found(b, id)) {
+        (Some(a), Some(b)) => (a - b).abs(),
+        (Some(a), None) => a - most(b).min(a),
+        (None, Some(b)) => b - most(a).min(b),
+        (None, None) => 0.0,
+    };
+    a.iter().chain(b).map(|pair| difference(pair.0)).fold(0.0, f32::max)
 }
 
 #[cfg(test)]
@@ -198,7 +211,7 @@ mod tests {
         let seen = |token_vectors: &[f32]| {
             let (dense, weights) = (golden.dense.clone(), vec![0.0; tokens]);
             let token_vectors = token_vectors.to_vec();
-            compare(&manifest, &CanaryRows { dense, weights, token_vectors })
+            compare(&manifest, &CanaryRows { dense, weights, words: vec![], token_vectors })
         };
         assert!(seen(&[0.0, 1.0, 0.6, 0.8, 1.0, 0.0]).dense_ok);
         let swapped = seen(&[0.0, 1.0, 1.0, 0.0, 0.6, 0.8]);
@@ -209,10 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn an_absent_word_weighs_at_most_as_much_as_the_weakest_of_a_full_list() {
+        let full = [(5, 0.25), (9, 0.5)];
+        assert_eq!(largest_difference(&full, &[(7, 0.25), (9, 0.5)], Some(2)), 0.0);
+        assert_eq!(largest_difference(&full, &[(7, 0.375), (9, 0.5)], Some(2)), 0.125);
+        assert_eq!(largest_difference(&full, &[(9, 0.5)], Some(2)), 0.25);
+    }
+
+    #[test]
     fn a_missing_id_counts_as_zero() {
         let golden = [(5, 0.25), (9, 0.5)];
-        assert_eq!(largest_difference(&golden, &golden), 0.0);
-        assert_eq!(largest_difference(&[(5, 0.25)], &golden), 0.5);
-        assert_eq!(largest_difference(&golden, &[(9, 0.375)]), 0.25);
+        let largest = |a, b| largest_difference(a, b, None);
+        assert_eq!(largest(&golden, &golden), 0.0);
+        assert_eq!(largest(&[(5, 0.25)], &golden), 0.5);
+        assert_eq!(largest(&golden, &[(9, 0.375)]), 0.25);
     }
 }

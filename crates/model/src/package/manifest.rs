@@ -112,6 +112,13 @@ pub struct SparseHead {
     /// How the head was made, one sentence.
     #[serde(default)]
     pub head: String,
+    /// How many words of a text have weights at most, if these need not be in the text. Absent for
+    /// a head that weighs the tokens of a text.
+    #[serde(default)]
+    pub words: Option<usize>,
+    /// The file with the weight of each token in a question, where questions need no run.
+    #[serde(default)]
+    pub questions: Option<String>,
 }
 
 /// The largest numbers in each layer of the graph while texts ran through it.
@@ -130,8 +137,11 @@ pub struct Largest {
 #[serde(deny_unknown_fields)]
 pub struct Outputs {
     pub dense: FloatType,
-    /// Absent for a model without a sparse head.
+    /// Absent for a model without a sparse head that weighs tokens.
     pub token_weights: Option<FloatType>,
+    /// Absent for a model without one that weighs any words; their ids are whole numbers.
+    #[serde(default)]
+    pub word_weights: Option<FloatType>,
     /// Absent for a model without vectors of tokens; those with them have token weights too.
     #[serde(default)]
     pub token_vectors: Option<FloatType>,
@@ -244,10 +254,20 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// How many words of a text have weights at most, if these need not be in the text.
+    pub fn words(&self) -> Option<usize> {
+        self.sparse.as_ref()?.words
+    }
+
+    /// Whether questions are weighed by a table, so that only documents run.
+    pub fn has_question_table(&self) -> bool {
+        self.sparse.as_ref().is_some_and(|sparse| sparse.questions.is_some())
+    }
+
     /// Dense vector lengths that may be asked for, ascending; the hidden size is the last. None of
-    /// a cross-encoder.
+    /// a model without vectors.
     pub fn dimensions(&self) -> Vec<usize> {
-        if self.kind == ModelKind::CrossEncoder {
+        if self.kind != ModelKind::Embedding {
             return Vec::new();
         }
         let mut dimensions = self.matryoshka_dimensions.clone();
@@ -287,9 +307,26 @@ impl Manifest {
     }
 
     fn check_sparse(&self) -> Result<(), ManifestError> {
-        require(self.sparse.is_some() == self.outputs.token_weights.is_some(), "sparse", || {
-            "`sparse` and the output `token_weights` must both be there or both be absent".into()
+        let Outputs { token_weights, word_weights, .. } = self.outputs;
+        let outputs = usize::from(token_weights.is_some()) + usize::from(word_weights.is_some());
+        require(usize::from(self.sparse.is_some()) == outputs, "sparse", || {
+            "`sparse` and one of the outputs `token_weights` and `word_weights` must both be there \
+             or both be absent"
+                .into()
         })?;
+        let words = self.words();
+        let are_some = |words: usize| (1..=self.vocab_size).contains(&words);
+        let fits = words.is_some() == word_weights.is_some() && words.is_none_or(are_some);
+        require(fits, "sparse", || {
+            format!("words must be from 1 to {}, with an output `word_weights`", self.vocab_size)
+        })?;
+        if let Some(name) = self.sparse.iter().find_map(|sparse| sparse.questions.as_ref()) {
+            let due = (size_of::<f32>() * self.vocab_size) as u64;
+            let is_whole = self.files.get(name).is_some_and(|file| file.bytes == due);
+            require(is_whole && words.is_some(), "sparse", || {
+                format!("{name} must be a listed file of {due} bytes, of a model with words")
+            })?;
+        }
         let dropped = self.sparse.iter().flat_map(|sparse| sparse.dropped_token_ids.windows(2));
         require(dropped.into_iter().all(|pair| pair[0] < pair[1]), "sparse", || {
             "dropped_token_ids must ascend".into()

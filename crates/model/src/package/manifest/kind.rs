@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use scheduling::batch::Pooling;
+
 use super::{Manifest, ManifestError, require};
 
 /// What the model gives.
@@ -15,6 +17,9 @@ pub enum ModelKind {
     /// direction of the point `(score, 4)`, so that engines and golden numbers need not tell such a
     /// model from others: `docs/decisions/0056-a-score-is-a-direction.md`.
     CrossEncoder,
+    /// Lexical weights of words that a text need not have, and no vectors. The graph gives dense
+    /// rows too, which only golden numbers are compared with.
+    Sparse,
 }
 
 impl ModelKind {
@@ -28,6 +33,7 @@ impl ModelKind {
         match self {
             Self::Embedding => "embedding",
             Self::CrossEncoder => "cross-encoder",
+            Self::Sparse => "sparse",
         }
     }
 }
@@ -38,14 +44,29 @@ const POINT: usize = 2;
 /// The second one in front of the norm; `scripts/model_export/dense.py` writes it.
 const STEADY: f32 = 4.0;
 
-/// Refuses what a cross-encoder cannot have.
+/// Refuses what a model of its kind cannot have.
 pub(super) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
-    let is_bare = manifest.hidden_size == POINT
-        && manifest.matryoshka_dimensions.is_empty()
-        && manifest.sparse.is_none()
-        && manifest.prompts.are_none();
-    require(is_bare || manifest.kind == ModelKind::Embedding, "kind", || {
-        "a cross-encoder has hidden_size 2, no shorter vectors, no lexical weights and no prompts"
-            .into()
-    })
+    let has_shorter = !manifest.matryoshka_dimensions.is_empty();
+    let (fits, wanted) = match manifest.kind {
+        ModelKind::Embedding => {
+            (manifest.words().is_none(), "words are weighed by models of the kind sparse alone")
+        }
+        ModelKind::CrossEncoder => (
+            manifest.hidden_size == POINT
+                && !has_shorter
+                && manifest.sparse.is_none()
+                && manifest.prompts.are_none(),
+            "a cross-encoder has hidden_size 2, no shorter vectors, no lexical weights and no \
+             prompts",
+        ),
+        ModelKind::Sparse => (
+            manifest.words().is_some()
+                && !has_shorter
+                && manifest.small_vectors.is_empty()
+                && manifest.pooling == Pooling::Mean,
+            "a sparse model weighs words, and has no shorter or smaller vectors and the pooling \
+             mean",
+        ),
+    };
+    require(fits, "kind", || wanted.into())
 }

@@ -108,6 +108,41 @@ fn vectors_of_tokens_are_there_whole_or_not_at_all() {
 }
 
 #[test]
+fn words_are_weighed_by_a_model_without_vectors() {
+    let mut whole = valid();
+    whole["kind"] = json!("sparse");
+    for field in ["matryoshka_dimensions", "small_vectors"] {
+        whole[field] = json!([]);
+    }
+    whole["outputs"] =
+        json!({"dense": "float32", "word_weights": "float32", "token_weights": null});
+    whole["sparse"] = json!({"dropped_token_ids": [], "words": 4, "questions": "questions.f32"});
+    whole["files"]["questions.f32"] = json!({"sha256": "0".repeat(64), "bytes": 40});
+    let read = parse(&whole).expect("it is whole");
+    assert_eq!((read.words(), read.has_question_table()), (Some(4), true));
+    assert!(read.dimensions().is_empty());
+    let cases = [
+        ("/kind", json!("embedding"), "of the kind sparse alone"),
+        ("/pooling", json!("cls"), "the pooling mean"),
+        ("/matryoshka_dimensions", json!([1]), "no shorter"),
+        ("/small_vectors", json!([{"reach": 0.5, "mean": [0.1, -0.1]}]), "no shorter or smaller"),
+        ("/sparse/words", json!(null), "a sparse model weighs words"),
+        ("/sparse/words", json!(0), "words must be from 1 to 10"),
+        ("/sparse/words", json!(11), "words must be from 1 to 10"),
+        ("/outputs/word_weights", json!(null), "one of the outputs"),
+        ("/outputs/token_weights", json!("float32"), "one of the outputs"),
+        ("/sparse/questions", json!("absent"), "absent must be a listed file of 40 bytes"),
+        ("/files/questions.f32/bytes", json!(36), "questions.f32 must be a listed file"),
+    ];
+    for (pointer, value, expected) in cases {
+        let mut manifest = whole.clone();
+        *manifest.pointer_mut(pointer).expect("the field is there") = value;
+        let message = parse(&manifest).expect_err(pointer).to_string();
+        assert!(message.contains(expected), "{pointer}: {message}");
+    }
+}
+
+#[test]
 fn normalization_is_one_of_two_words_or_absent() {
     let said = |part: Value| {
         let mut manifest = valid();

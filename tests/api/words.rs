@@ -1,0 +1,188 @@
+//! A model that weighs words which a text need not have, and whose questions have a table.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use duovec::engine::fake::expected_words;
+use serde_json::{Value, json};
+
+use crate::package::{KEPT_WORDS, question_weight};
+use crate::support::{BOTH, DENSE, Gives, SPARSE, Server, number};
+
+const TEXTS: [&str; 5] = ["one", "hello world two", "", "here here two", "a short text here"];
+
+fn ids(text: &str) -> Vec<u32> {
+    const WORDS: [&str; 12] = [
+        "one", "two", "three", "words", "here", "text", "short", "a", "query:", "passage:",
+        "hello", "world",
+    ];
+    let id = |word| WORDS.iter().position(|known| *known == word).expect("it is known") as u32;
+    text.split_whitespace().map(|word| 100 + id(word)).collect()
+}
+
+/// Of a document: by the engine's rule, the largest of each word.
+fn words(text: &str) -> BTreeMap<u32, f32> {
+    let ids = [vec![0], ids(text), vec![2]].concat();
+    let mut largest = BTreeMap::new();
+    for (word, weight) in expected_words(&ids, KEPT_WORDS) {
+        let known = largest.entry(word).or_insert(weight);
+        *known = weight.max(*known);
+    }
+    largest.retain(|_, weight| *weight > 0.0);
+    largest
+}
+
+/// Of a question: by the table.
+fn looked_up(text: &str) -> BTreeMap<u32, f32> {
+    ids(text).into_iter().map(|id| (id, question_weight(id))).collect()
+}
+
+fn weights(item: &Value) -> BTreeMap<u32, f32> {
+    let values = &item["sparse_values"];
+    let [ids, weights] = ["indices", "values"].map(|key| values[key].as_array().expect("a list"));
+    let number = |value: &Value| value.as_f64().expect("a number");
+    ids.iter().zip(weights).map(|(id, weight)| (number(id) as u32, number(weight) as f32)).collect()
+}
+
+fn server() -> Server {
+    Server::set(|set| set.gives = Gives::Words)
+}
+
+#[test]
+fn a_text_has_the_same_words_alone_and_among_others() {
+    let server = server();
+    for text in TEXTS {
+        let answer = server.post(SPARSE, &json!({"input": text})).ok();
+        assert_eq!(weights(&answer["data"][0]), words(text), "{text}");
+    }
+    assert!(words("one").keys().any(|word| !ids("one").contains(word)));
+    let many = json!({"input": TEXTS.repeat(30)});
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let answer = server.post(SPARSE, &many).ok();
+                let items = answer["data"].as_array().expect("a list");
+                assert_eq!(items.len(), 150);
+                for (item, text) in items.iter().zip(TEXTS.iter().cycle()) {
+                    assert_eq!(weights(item), words(text), "{text}");
+                }
+            });
+        }
+    });
+    let heaviest = json!({"input": TEXTS[1], "sparse_top_k": 1, "sparse_format": "tokens"});
+    let answer = server.post(SPARSE, &heaviest).ok();
+    assert_eq!(answer["data"][0]["sparse_values"].as_object().map(serde_json::Map::len), Some(1));
+    let tei = server.post("/embed_sparse", &json!({"inputs": TEXTS[1]})).ok();
+    assert_eq!(tei[0].as_array().map(Vec::len), Some(words(TEXTS[1]).len()));
+}
+
+#[test]
+fn kept_rows_have_their_words() {
+    let server = Server::set(|set| {
+        set.gives = Gives::Words;
+        set.cache_bytes = number(1 << 20);
+    });
+    let mut first = 0;
+    for round in 0..2 {
+        let answer = server.post(SPARSE, &json!({"input": TEXTS}));
+        if round == 0 {
+            first = server.engine().runs().len();
+        }
+        for (item, text) in answer.ok()["data"].as_array().expect("a list").iter().zip(TEXTS) {
+            assert_eq!(weights(item), words(text), "{text}");
+        }
+    }
+    assert_eq!(server.engine().runs().len(), first, "the second time nothing runs");
+}
+
+#[test]
+fn a_question_is_looked_up_and_nothing_runs() {
+    let server = server();
+    let before = server.engine().runs().len();
+    for more in [json!({}), json!({"lexical": "table"})] {
+        let mut body = json!({"input": TEXTS, "input_type": "query"});
+        let more = more.as_object().expect("an object").clone();
+        body.as_object_mut().expect("an object").extend(more);
+        let answer = server.post(SPARSE, &body);
+        assert_eq!(answer.header("x-input-type"), None, "it changes something");
+        for (item, text) in answer.ok()["data"].as_array().expect("a list").iter().zip(TEXTS) {
+            assert_eq!(weights(item), looked_up(text), "{text}");
+        }
+    }
+    assert_eq!(server.engine().runs().len(), before);
+    let body = json!({"input": TEXTS[1], "input_type": "query", "lexical": "head"});
+    let answer = server.post(SPARSE, &body).ok();
+    assert_eq!(weights(&answer["data"][0]), words(TEXTS[1]), "the model, if it is named");
+    let passage = json!({"input": TEXTS[1], "input_type": "passage"});
+    let answer = server.post(SPARSE, &passage).ok();
+    assert_eq!(weights(&answer["data"][0]), words(TEXTS[1]));
+}
+
+#[test]
+fn documents_are_sorted_by_a_query_that_does_not_run() {
+    let server = server();
+    let (query, documents) = ("three words", ["words words here", "three", "text"]);
+    let answer = server.post("/v1/rerank", &json!({"query": query, "documents": documents})).ok();
+    assert_eq!(answer["score"], "lexical");
+    let asked = looked_up(query);
+    for result in answer["results"].as_array().expect("a list") {
+        let document = documents[result["index"].as_u64().expect("a place") as usize];
+        let found = words(document);
+        let expected: f32 =
+            asked.iter().map(|(id, weight)| weight * found.get(id).unwrap_or(&0.0)).sum();
+        let score = result["relevance_score"].as_f64().expect("a score") as f32;
+        assert!((score - expected).abs() < 1e-5, "{document}: {score}, not {expected}");
+    }
+    let body = json!({"query": query, "documents": documents, "score": "dense"});
+    server.post("/v1/rerank", &body).refused("invalid_value", "score").says("must be \"lexical\"");
+}
+
+#[test]
+fn what_the_model_does_not_have_is_refused_in_one_sentence() {
+    let server = server();
+    for path in [DENSE, BOTH, "/v1/embeddings/both"] {
+        let answer = server.post(path, &json!({"input": "one"}));
+        answer.refused("dense_not_available", "").says("POST /v1/sparse-embeddings");
+    }
+    let sentences = json!({"source_sentence": "a", "sentences": ["one"]});
+    for (path, body) in [
+        ("/embed", json!({"inputs": "one"})),
+        ("/", json!({"inputs": "one"})),
+        ("/similarity", json!({"inputs": sentences})),
+    ] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 424, "{path}");
+        assert!(answer.text().contains("no dense vectors"), "{}", answer.text());
+    }
+    let refused = r#"
+        {"input":"one two","offsets":true} | invalid_value offsets | have no place in it
+        {"input":["one"],"late_chunking":true} | invalid_value late_chunking | by whole texts
+        {"input":"one two","lexical":"table"} | invalid_value lexical | for questions
+    "#;
+    server.refuses(&[SPARSE], refused);
+    let apart =
+        json!({"input": "one two here", "chunking": {"by": "tokens", "size": 4, "late": false}});
+    server.post(SPARSE, &apart).ok();
+}
+
+#[test]
+fn the_model_is_told_as_one_of_lexical_weights() {
+    let server = server();
+    let model = &server.get("/v1/models").ok()["data"][0];
+    assert_eq!((&model["kind"], &model["dimensions"]), (&json!("sparse"), &json!([])));
+    assert_eq!(model["sparse"], true);
+    assert_eq!(server.get("/info").ok()["model_type"]["embedding"]["pooling"], "splade");
+    let deep = server.get("/health/deep").ok();
+    assert_eq!((&deep["status"], &deep["checks"][0]["sparse_ok"]), (&json!("ok"), &json!(true)));
+    let paths = &server.get("/openapi.json").ok()["paths"];
+    for (path, is_there) in [
+        ("/v1/sparse-embeddings", true),
+        ("/embed_sparse", true),
+        ("/v1/rerank", true),
+        ("/v1/embeddings", false),
+        ("/v1/embeddings:both", false),
+        ("/similarity", false),
+    ] {
+        assert_eq!(paths[path].is_object(), is_there, "{path}");
+    }
+}
