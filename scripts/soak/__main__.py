@@ -7,9 +7,6 @@ from default_package import command, environment
 
 # A process keeps 3 MB more after a quarter of an hour than after five minutes, and then no more.
 SETTLE_MINUTES = 15.0
-WINDOW_SECONDS = 60.0
-WINDOW_PART = 0.2
-"""Of the time until memory has settled, at most."""
 
 
 def main() -> int:
@@ -33,7 +30,6 @@ def main() -> int:
     if typed.minutes <= 0:
         parser.error("--minutes must be above 0")
     typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
-    typed.window_seconds = min(WINDOW_SECONDS, typed.settle_minutes * 60 * WINDOW_PART)
     return command.run("soak.drive", typed, environment.TEST_REQUIREMENTS)
 
 

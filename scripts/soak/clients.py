@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,6 @@ LONG_BYTES = 64 << 10
 ITEMS_MAX = 2048
 BUSY = (408, 429, 504)
 """Answers that a good request may get on a busy machine: 408 where its body came too late."""
-CALM_PAUSE_S = 0.1
-"""Before each request, on average."""
 Habit = Callable[[], Awaitable[int | str]]
 """Asks something; gives the status, or a word, of what became of it."""
 
@@ -77,15 +75,15 @@ class Client:
             (3, self.ask_without_key),
             (1, self.fill_the_body),
         )
-        self._calm_habits = ((8, self.ask), (1, self.page), (1, self.ask_for_a_long_text))
 
     async def run(self, until: float) -> None:
         """Everything until then; a request that has begun is brought to its end."""
-        await self._choose(self._habits, 0, until)
-
-    async def run_calmly(self, until: float) -> None:
-        """Small requests only: the server holds little, and each of its threads has work."""
-        await self._choose(self._calm_habits, CALM_PAUSE_S, until)
+        clock = asyncio.get_running_loop().time
+        weights, habits = zip(*self._habits, strict=True)
+        while clock() < until:
+            (habit,) = self.chance.choices(habits, weights)
+            await self.do(habit)
+        self._connection.close()
 
     async def do(self, habit: Habit) -> None:
         """Asks once and counts what became of it."""
@@ -96,18 +94,6 @@ class Client:
         except (Broken, OSError, KeyError, TypeError) as error:
             self._connection.close()
             self.tally.problem(f"{habit.__name__}: {type(error).__name__}: {error}", began)
-
-    async def _choose(
-        self, habits: Sequence[tuple[int, Habit]], pause_s: float, until: float
-    ) -> None:
-        clock = asyncio.get_running_loop().time
-        weights = [weight for weight, _ in habits]
-        while clock() < until:
-            if pause_s:
-                await asyncio.sleep(self.chance.uniform(0, 2 * pause_s))
-            (habit,) = self.chance.choices([habit for _, habit in habits], weights)
-            await self.do(habit)
-        self._connection.close()
 
     async def ask(self) -> int:
         """A good request of a few texts."""

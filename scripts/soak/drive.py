@@ -17,7 +17,7 @@ from load import servers
 
 from .clients import BODY_BYTES, Client
 from .faults import Faults
-from .tally import MemorySeries, Tally, growth, spread
+from .tally import MemorySeries, Tally, growth, spread, thirds
 
 KEY = "soak-key"
 QUIET_S = 8.0
@@ -40,8 +40,6 @@ COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
 class Figures:
     """What a part of the run left behind it."""
 
-    own_mb: list[float]
-    """Of a time of small requests, a sample each second."""
     descriptors: int
     """When nobody asks anything."""
     items: dict[str, int]
@@ -93,40 +91,25 @@ class Soak:
             STUCK_MS / 1e3 + 1,
         )
         self._memory = MemorySeries()
-        self._peaks_s = 0.0
         self._failed: list[str] = []
         self._lines: list[str] = []
 
     async def drive(self) -> None:
-        """Two parts that end alike; the second one's end is compared with the first's."""
+        """Everything at once until memory has settled, and then for the rest of the time."""
         settle = self._typed.settle_minutes * 60
         sampling = asyncio.create_task(self._memory.sample(self._server.own_megabytes))
-        first = await self._part(settle, self._typed.peaks)
-        last = await self._part(self._typed.minutes * 60 - settle, 0)
+        for _ in range(self._typed.peaks):
+            await _reach(self._clients, self._faults)
+        await self._load(settle)
+        first = await self._quiet()
+        settled = len(self._memory.samples)
+        await self._load(self._typed.minutes * 60 - settle)
+        own_mb = [megabytes for _, megabytes in self._memory.samples[settled:]]
+        last = await self._quiet()
         sampling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sampling
-        self._compare(first, last)
-
-    async def _part(self, seconds: float, peaks: int) -> Figures:
-        """Peaks, everything at once, a last peak, and small requests, during which is measured."""
-        clock = asyncio.get_running_loop().time
-        start = clock()
-        for _ in range(peaks):
-            await self._reach_peaks()
-        window = self._typed.window_seconds
-        await self._load(max(0.0, start + seconds - window - self._peaks_s - clock()))
-        await self._reach_peaks()
-        until = clock() + window
-        await asyncio.gather(*(client.run_calmly(until) for client in self._clients))
-        own_mb = self._memory.last(window)
-        return await self._quiet(own_mb)
-
-    async def _reach_peaks(self) -> None:
-        clock = asyncio.get_running_loop().time
-        start = clock()
-        await _reach(self._clients, self._faults)
-        self._peaks_s = clock() - start
+        self._compare(first, last, own_mb)
 
     async def _load(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
@@ -145,7 +128,7 @@ class Soak:
             self._faults.go_on()
         await running
 
-    async def _quiet(self, own_mb: list[float]) -> Figures:
+    async def _quiet(self) -> Figures:
         await asyncio.sleep(QUIET_S)
         health = await asyncio.to_thread(servers.health, self._server)
         folder = Path(f"/proc/{self._server.process.pid}/fd")
@@ -154,9 +137,9 @@ class Soak:
         for _ in range(LOOKS):
             await asyncio.sleep(1)
             descriptors.append(len(list(folder.iterdir())))
-        return Figures(own_mb, min(descriptors), health["tuning"]["items"])
+        return Figures(min(descriptors), health["tuning"]["items"])
 
-    def _compare(self, first: Figures, last: Figures) -> None:
+    def _compare(self, first: Figures, last: Figures, own_mb: list[float]) -> None:
         tally, items = self._tally, last.items
         ended = sum(tally.ended.values())
         self.check("every request ended once", ended == tally.sent, f"{ended} of {tally.sent}")
@@ -167,8 +150,9 @@ class Soak:
         self.check("the server's counts add up", added == items["accepted"], told)
         seen = tally.items_answered
         self.check("answered items were replied", items["replied"] >= seen, f"{seen} seen")
-        more = growth(first.own_mb, last.own_mb)
-        told = f"{spread(first.own_mb)}, then {spread(last.own_mb)}, {more:+.1%}"
+        before, after = thirds(own_mb)
+        more = growth(before, after)
+        told = f"{spread(before)}, then {spread(after)}, {more:+.1%}"
         self.check("memory stays", more <= self._typed.growth, told)
         told = f"{first.descriptors}, then {last.descriptors}"
         self.check("no descriptor leaks", last.descriptors <= first.descriptors, told)

@@ -86,11 +86,6 @@ class MemorySeries:
             self.samples.append((clock() - start, read()))
             await asyncio.sleep(SAMPLE_S)
 
-    def last(self, seconds: float) -> list[float]:
-        """The samples of the last `seconds`."""
-        start = self.samples[-1][0] - seconds
-        return [megabytes for at, megabytes in self.samples if at >= start]
-
     def lines(self) -> list[str]:
         """The median of each 20 s, in lines of five minutes."""
         steps: dict[int, list[float]] = {}
@@ -107,10 +102,17 @@ class MemorySeries:
         ]
 
 
+def thirds(samples: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The first third of the samples, and the last."""
+    count = max(len(samples) // 3, 1)
+    return samples[:count], samples[-count:]
+
+
 def growth(before: Sequence[float], after: Sequence[float]) -> float:
     """How much more there is in the middle of `after` than in the middle of `before`, as a part.
 
-    Single samples scatter by a twentieth with what is under way; medians of a minute do not.
+    Single samples scatter by a fifth with what is under way, and what stays in a minute of rest by
+    a tenth; medians of a quarter of an hour under load scatter by a hundredth.
     """
     return statistics.median(after) / statistics.median(before) - 1
 
