@@ -212,7 +212,7 @@ class Pod:
         self.process = subprocess.Popen(
             command, env={**os.environ, **given}, stderr=subprocess.DEVNULL
         )
-        self.kubelet = threading.Thread(target=self._probe)
+        self.kubelet = threading.Thread(target=self._probe, daemon=True)
         self.kubelet.start()
 
     def _passes(self, probe: Object) -> bool:
@@ -223,7 +223,8 @@ class Pod:
 
     def _probe(self) -> None:
         started, live = False, 0
-        while not self.ended.wait(0.1):
+        # A container that has ended is not asked: on a busy machine `end` may wake late.
+        while not self.ended.wait(0.1) and self.process.poll() is None:
             if not started:
                 started = self._passes(self.container["startupProbe"])
                 continue
