@@ -253,6 +253,15 @@ impl<'a> BatchOutput<'a> {
         weighed.filter_map(|(&id, weight)| Some((u32::try_from(id).ok()?, weight))).unzip()
     }
 
+    /// Copies the lexical weights of a text of `tokens` tokens: the words that they belong to, and
+    /// the weights. Without words each token has a weight.
+    pub fn lexical_of(&self, place: Place, tokens: usize) -> (Vec<u32>, Vec<f32>) {
+        match self.words {
+            Some(_) => self.words_of(place),
+            None => (Vec::new(), self.weights_of(place, tokens)),
+        }
+    }
+
     /// Copies the vectors of a text's `tokens` tokens, one behind the other, each of length one;
     /// none if the run has none.
     pub fn token_vectors_of(&self, place: Place, tokens: usize) -> Vec<f32> {
@@ -381,10 +390,10 @@ pub(crate) fn run_canary(
     let output = session.run(&batch)?;
     Ok(compare_all(manifest, &batch, |item| {
         let (place, tokens) = (batch.places()[item], batch.items()[item].len());
-        let (words, of_words) = output.words_of(place);
+        let (words, weights) = output.lexical_of(place, tokens);
         CanaryRows {
             dense: output.dense_of(place),
-            weights: [output.weights_of(place, tokens), of_words].concat(),
+            weights,
             words,
             token_vectors: output.token_vectors_of(place, tokens),
         }

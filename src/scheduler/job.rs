@@ -148,11 +148,7 @@ impl TextRow {
     /// wants, since a request for the other kind may have joined during the run.
     pub(crate) fn of(output: &BatchOutput<'_>, place: Place, ids: &TokenIds) -> Self {
         let dense = output.dense_of(place);
-        let (words, of_words) = output.words_of(place);
-        let weights = match words.is_empty() {
-            true => output.weights_of(place, ids.len()),
-            false => of_words,
-        };
+        let (words, weights) = output.lexical_of(place, ids.len());
         let token_vectors = match ids.wants_token_vectors() {
             true => output.token_vectors_of(place, ids.len()),
             false => Vec::new(),
