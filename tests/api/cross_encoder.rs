@@ -6,6 +6,7 @@ use duovec::engine::fake::expected_dense;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::package::ids_of;
 use crate::support::{
     BOTH, DENSE, Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, SPARSE, Server, floats,
 };
@@ -16,19 +17,9 @@ const TEI_RERANK: &str = "/rerank";
 const QUERY: &str = "two words";
 const DOCUMENTS: [&str; 5] = ["one", "hello world", "", "here here two", "three"];
 
-/// The ids of the words, which stand behind each other in the vocabulary.
-fn ids(text: &str) -> Vec<u32> {
-    const WORDS: [&str; 12] = [
-        "one", "two", "three", "words", "here", "text", "short", "a", "query:", "passage:",
-        "hello", "world",
-    ];
-    let id = |word| WORDS.iter().position(|known| *known == word).expect("it is known") as u32;
-    text.split_whitespace().map(|word| 100 + id(word)).collect()
-}
-
 /// The logit of a pair, from the numbers that the engine gives for its ids.
 fn logit(query: &str, document: &str) -> f64 {
-    let pair = [vec![0], ids(query), vec![2, 2], ids(document), vec![2]].concat();
+    let pair = [vec![0], ids_of(query), vec![2, 2], ids_of(document), vec![2]].concat();
     let point = expected_dense(&pair, 2);
     4.0 * f64::from(point[0]) / f64::from(point[1])
 }

@@ -38,6 +38,12 @@ const WORDS: [&str; 12] = [
 /// The id of the word "two".
 pub(crate) const TWO_ID: u32 = 101;
 
+/// The ids of a text of such words, without special tokens.
+pub(crate) fn ids_of(text: &str) -> Vec<u32> {
+    let place = |word| WORDS.iter().position(|known| *known == word).expect("it is known");
+    text.split_whitespace().map(|word| (FIRST_WORD + place(word)) as u32).collect()
+}
+
 /// The vocabulary piece of a token id below the words; it needs escaping in JSON.
 pub(crate) fn piece(id: u32) -> String {
     format!("▁p\"{id}")

@@ -6,23 +6,14 @@ use std::thread;
 use duovec::engine::fake::expected_words;
 use serde_json::{Value, json};
 
-use crate::package::{KEPT_WORDS, question_weight};
+use crate::package::{KEPT_WORDS, ids_of, question_weight};
 use crate::support::{BOTH, DENSE, Gives, SPARSE, Server, number};
 
 const TEXTS: [&str; 5] = ["one", "hello world two", "", "here here two", "a short text here"];
 
-fn ids(text: &str) -> Vec<u32> {
-    const WORDS: [&str; 12] = [
-        "one", "two", "three", "words", "here", "text", "short", "a", "query:", "passage:",
-        "hello", "world",
-    ];
-    let id = |word| WORDS.iter().position(|known| *known == word).expect("it is known") as u32;
-    text.split_whitespace().map(|word| 100 + id(word)).collect()
-}
-
 /// Of a document: by the engine's rule, the largest of each word.
 fn words(text: &str) -> BTreeMap<u32, f32> {
-    let ids = [vec![0], ids(text), vec![2]].concat();
+    let ids = [vec![0], ids_of(text), vec![2]].concat();
     let mut largest = BTreeMap::new();
     for (word, weight) in expected_words(&ids, KEPT_WORDS) {
         let known = largest.entry(word).or_insert(weight);
@@ -34,7 +25,7 @@ fn words(text: &str) -> BTreeMap<u32, f32> {
 
 /// Of a question: by the table.
 fn looked_up(text: &str) -> BTreeMap<u32, f32> {
-    ids(text).into_iter().map(|id| (id, question_weight(id))).collect()
+    ids_of(text).into_iter().map(|id| (id, question_weight(id))).collect()
 }
 
 fn weights(item: &Value) -> BTreeMap<u32, f32> {
@@ -55,7 +46,7 @@ fn a_text_has_the_same_words_alone_and_among_others() {
         let answer = server.post(SPARSE, &json!({"input": text})).ok();
         assert_eq!(weights(&answer["data"][0]), words(text), "{text}");
     }
-    assert!(words("one").keys().any(|word| !ids("one").contains(word)));
+    assert!(words("one").keys().any(|word| !ids_of("one").contains(word)));
     let many = json!({"input": TEXTS.repeat(30)});
     thread::scope(|scope| {
         for _ in 0..4 {
