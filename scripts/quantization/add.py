@@ -86,6 +86,6 @@ def collections(cache: Path) -> dict[str, Collection]:
     """Texts that no head was trained or chosen on."""
     say("reading manual pages and the installation guide")
     return {
-        "installation guide": guide.make(guide.INSTALLATION, cache),
+        "installation guide": guide.make(cache),
         "held-out manual pages": manuals.assemble(manuals.read(cache)),
     }

@@ -1,4 +1,4 @@
-"""Guides of Debian: headings and sentences ask for paragraphs, each in thirteen languages."""
+"""Debian's installation guide: headings and sentences ask for paragraphs, in thirteen languages."""
 
 import re
 from collections import defaultdict
@@ -11,6 +11,9 @@ from debian_texts.passages import share
 
 from .score import Collection, Passage, Query
 
+NAME, PACKAGE = "installation-guide", "installation-guide-amd64"
+LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN")
+"""Each has a folder below the package's documentation."""
 SECTIONS_MAX = 120
 """Of each language."""
 SEED = "guides"
@@ -27,39 +30,12 @@ NUMBERING = re.compile(r"^[\s\d.]*(?:(?:第\s*\d+\s*[章节])|(?:[^\W\d]{3,12}\s
 """`2.1.1. `, `Chapter 2. `, `第2章 ` before a heading."""
 
 
-@dataclass(frozen=True)
-class Guide:
-    """Where a guide is."""
-
-    name: str
-    package: str
-    top: str
-    """The folder with one folder for each language, below the package's documentation."""
-    languages: tuple[str, ...]
-    anchored: bool = False
-    """Whether the translations of a section have the same anchor. If they have not, a section is
-    told by its file and its place there."""
-
-
-INSTALLATION = Guide(
-    "installation-guide",
-    "installation-guide-amd64",
-    ".",
-    ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN"),
-)
-HANDBOOK_LANGUAGES = ("de-DE", "en-US", "es-ES", "fr-FR", "it-IT", "ja-JP", "ko-KR", "nl-NL")
-HANDBOOK_LANGUAGES += ("pl-PL", "pt-BR", "ru-RU", "sv-SE", "zh-CN")
-HANDBOOK = Guide("debian-handbook", "debian-handbook", "html", HANDBOOK_LANGUAGES, anchored=True)
-
-
 @dataclass
 class GuideSection:
     """One heading and its paragraphs."""
 
     heading: str
     blocks: list[str] = field(default_factory=list)
-    anchor: str = ""
-    """Of the heading."""
 
 
 class GuideParser(HTMLParser):
@@ -69,8 +45,6 @@ class GuideParser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.sections: list[GuideSection] = []
         self._text: list[str] = []
-        self._anchor: str | None = None
-        """Of the heading that is open."""
         self._skipping: list[str] = []
         """The element that is skipped, once for each of its kind that is open in it."""
 
@@ -78,14 +52,9 @@ class GuideParser(HTMLParser):
         if self._skipping:
             self._skipping += [tag] * (tag == self._skipping[0])
             return
-        values = dict(attrs)
         if tag in HEADINGS | BLOCKS | SKIPPED:
             self._end_block()
-        if tag in HEADINGS:
-            self._anchor = ""
-        elif tag == "a" and self._anchor == "":
-            self._anchor = values.get("id") or ""
-        if tag in SKIPPED or values.get("class") in SKIPPED_CLASSES:
+        if tag in SKIPPED or dict(attrs).get("class") in SKIPPED_CLASSES:
             self._skipping = [tag]
 
     def handle_endtag(self, tag: str) -> None:
@@ -93,9 +62,7 @@ class GuideParser(HTMLParser):
             if tag == self._skipping[0]:
                 self._skipping.pop()
         elif tag in HEADINGS:
-            heading = NUMBERING.sub("", self._take_text())
-            self.sections.append(GuideSection(heading, anchor=self._anchor or ""))
-            self._anchor = None
+            self.sections.append(GuideSection(NUMBERING.sub("", self._take_text())))
         elif tag in BLOCKS:
             self._end_block()
 
@@ -128,11 +95,11 @@ Numbers = dict[tuple[str, str], tuple[int, ...]]
 """Key and language -> positions of the section's passages."""
 
 
-def make(guide: Guide, cache: Path) -> Collection:
+def make(cache: Path) -> Collection:
     """A heading asks for the paragraphs below it, and so does the sentence that begins them, which
     is taken out; in its own language and, where English takes part, in the other."""
-    [found] = packages.fetch_all((guide.package,), cache)
-    sections = read_sections(guide, found)
+    [found] = packages.fetch_all((PACKAGE,), cache)
+    sections = read_sections(found)
     sentences = take_sentences(sections)
     collection = Collection()
     numbers = add_passages(sections, collection)
@@ -162,19 +129,16 @@ def _abroad(query: Query, numbers: Numbers) -> list[Query]:
     return [replace(query, target_lang=lang, relevant=own) for lang, own in there if own]
 
 
-def read_sections(guide: Guide, found: packages.Unpacked) -> Sections:
-    """All sections that have text."""
+def read_sections(found: packages.Unpacked) -> Sections:
+    """All sections that have text. Translations of a section have their own anchors: a section is
+    told by its file and its place there."""
     sections: Sections = defaultdict(dict)
-    top = found.root / "usr/share/doc" / guide.package / guide.top
-    for folder in guide.languages:
-        for path in sorted((top / folder).glob("*.html")):
+    for folder in LANGUAGES:
+        top = found.root / "usr/share/doc" / PACKAGE / folder
+        for path in sorted(top.glob("*.html")):
             for place, section in enumerate(read(path)):
-                if not guide.anchored:
-                    key = f"{guide.name}/{path.name}#{place}"
-                else:
-                    key = f"{guide.name}#{section.anchor}"
-                if section.blocks and (section.anchor or not guide.anchored):
-                    sections[key].setdefault(folder[:2], section)
+                if section.blocks:
+                    sections[f"{NAME}/{path.name}#{place}"][folder[:2]] = section
     return sections
 
 

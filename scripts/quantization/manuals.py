@@ -45,8 +45,8 @@ def read(cache: Path) -> list[Page]:
     return read_pages(found, by_name[packages.RENDERER].root / "usr/bin/mandoc")
 
 
-def assemble(pages: list[Page], held_out: bool = True) -> Collection:
-    """Pairs the pages that are held out, or the others; the order of the pages counts."""
+def assemble(pages: list[Page]) -> Collection:
+    """Pairs the pages that are held out; the order of the pages counts."""
     groups = unite(pages)
     boilerplate = {
         lang: passages.repeated(page.blocks for page in pages if page.lang == lang)
@@ -57,7 +57,7 @@ def assemble(pages: list[Page], held_out: bool = True) -> Collection:
     entries = []
     for page in pages:
         texts = new_texts(page, boilerplate[page.lang], seen)
-        if texts and is_held_out(groups[page.stem]) is held_out:
+        if texts and is_held_out(groups[page.stem]):
             entries.append(Entry(page, groups[page.stem], texts, collection))
     for entry in entries:
         collection.queries.extend(entry.own_queries())

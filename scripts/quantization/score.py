@@ -100,10 +100,9 @@ class Embedded:
     """Lexical weight by token id."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Part:
-    """The queries of one language, and the pool that they rank. Equal to itself alone, so that
-    what was worked out for it can be kept."""
+    """The queries of one language, and the pool that they rank."""
 
     asked: list[Embedded]
     pool: list[Embedded]
