@@ -9,8 +9,8 @@
 
 Weights and inputs of the dense layers are rounded: to whole numbers, for CPUs, or to floating point
 (E4M3), for GPUs from compute capability 8.9 on. The sentences of texts.jsonl find the ranges.
-nDCG@10 of both graphs on manual pages and Debian's installation guide is written into the manifest;
-a graph that loses more than 1 % of it is not kept. Debian packages are fetched into a cache folder.
+nDCG@10 of both graphs on Debian's installation guide is written into the manifest. A graph that
+loses more than 1 % of it is not kept. The guide's package is fetched into a cache folder.
 
 That takes minutes. The repository keeps what was found for the default package in whole numbers,
 so its graph takes seconds, and is the one that was measured. The package is built and checked in a

@@ -82,12 +82,9 @@ def _texts_of(lang: str, package: packages.Unpacked, renderer: Path) -> Iterator
     sources = manual_pages.sources(package.root, FOLDERS.get(lang, lang))
     seen: set[str] = set()
     for name in sorted(sources, key=lambda name: share(name, SEED)):
-        page = manual_pages.read(sources[name], lang, renderer)
-        if page is None:
-            continue
         blocks = [
             block
-            for block in page.blocks
+            for block in manual_pages.paragraphs(sources[name], renderer)
             if passages.is_prose(block) and passages.is_in_language(block, lang)
         ]
         for text in itertools.islice(pieces(blocks, chance), TEXTS_PER_PAGE):

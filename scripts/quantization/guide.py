@@ -11,6 +11,7 @@ from debian_texts.passages import share
 
 from .score import Collection, Passage, Query
 
+TITLE = "installation guide"
 NAME, PACKAGE = "installation-guide", "installation-guide-amd64"
 LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN")
 """Each has a folder below the package's documentation."""

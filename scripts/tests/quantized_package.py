@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from export_packages import RANDOM, made
 
-from quantization import add
+from quantization import add, guide
 from quantization.score import Collection, Passage, Query
 
 LANGUAGES = ("de", "en")
@@ -25,7 +25,7 @@ def make(out: Path, monkeypatch: pytest.MonkeyPatch, *sizes: str) -> Path:
 
 def measure_with_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is fetched."""
-    monkeypatch.setattr(add, "collections", lambda cache: {"pages": PAGES})
+    monkeypatch.setattr(guide, "make", lambda cache: PAGES)
     monkeypatch.setattr(add, "LANGUAGES", LANGUAGES)
 
 

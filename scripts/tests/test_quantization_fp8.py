@@ -25,7 +25,7 @@ def test_a_package_gets_a_graph_with_what_it_costs(package: Path) -> None:
         about = after.pop("fp8")
         assert about["file"] == "model.fp8.onnx" and about["tolerances"] == fp8.TOLERANCES
         [score] = about["retrieval"]
-        assert (score["collection"], score["queries"]) == ("pages, de, en", 2)
+        assert (score["collection"], score["queries"]) == ("installation guide, de, en", 2)
         assert score["f32"] == score["fp8"] == {"dense": 1.0, "sparse": 1.0}
         del after["files"]["model.fp8.onnx"]
         assert after == before

@@ -1,13 +1,12 @@
-"""What quantize_package.py measures with, on pages written for this test."""
+"""How texts are taken from Debian's packages, on pages written for this test."""
 
 from pathlib import Path
 
 import pytest
 
 from debian_texts import manual_pages, passages
-from debian_texts.manual_pages import Page, Section
 from debian_texts.packages import Unpacked
-from quantization import guide, manuals
+from quantization import guide
 
 RENDERED = """KETTLE(1)                    General Commands                    KETTLE(1)
 
@@ -29,71 +28,20 @@ DESCRIPTION
 
 Debian                        2024                        KETTLE(1)
 """
-WORDS = [*"ABCDEFGHIJKLM"]
 
 
-def test_a_rendered_page_is_taken_apart() -> None:
-    page = manual_pages.parse(RENDERED, "en", "kettle")
-    assert page is not None
-    assert page.names == ("kettle", "teapot")
-    assert page.summary == "boil water for tea"
-    assert [section.heading for section in page.sections] == ["SYNOPSIS", "DESCRIPTION", "Colours"]
-    assert page.sections[1].blocks == (
+def test_a_rendered_page_is_its_paragraphs_but_for_the_title() -> None:
+    assert manual_pages.parse(RENDERED) == [
+        "kettle [-w]",
         "Boils the water that stands in the sink.",
         "-w, --warm Keep it warm.",
-    )
-    assert manuals.options(page) == {"--warm": "-w, --warm Keep it warm."}
+        "The lamp is blue while it boils.",
+    ]
 
 
 @pytest.mark.parametrize("rendered", ["", "X(1)\n\nNAME\n       no dash here\n\nfoot\n"])
 def test_a_page_without_a_title_line_is_left_out(rendered: str) -> None:
-    assert manual_pages.parse(rendered, "en", "x") is None
-
-
-def page(lang: str, stem: str, names: tuple[str, ...]) -> Page:
-    """Long enough for several passages, unlike any other page."""
-    blocks = tuple(
-        f"-{letter}, --{stem}-{letter} " + " ".join(f"{lang}{stem}{letter}{w}" for w in WORDS)
-        for letter in "abcd"
-    )
-    text = Section("DESCRIPTION", blocks[:2]), Section("NOTES", blocks[2:])
-    synopsis = Section("SYNOPSIS", (stem,))
-    return Page(lang, stem, names, f"{stem} - does {stem}", f"does {stem}", (synopsis, *text))
-
-
-def sample() -> list[Page]:
-    pages = [page(lang, f"tool{n}", (f"tool{n}",)) for lang in ("en", "de") for n in range(40)]
-    # The German page calls itself by two names, so both English pages belong together.
-    pages.append(page("de", "toolalias", ("tool3", "tool17")))
-    return pages
-
-
-def test_all_pages_of_a_name_are_held_out_or_none() -> None:
-    pages = sample()
-    groups = manuals.unite(pages)
-    assert groups["tool3"] == groups["tool17"] == groups["toolalias"]
-    held_out = {group for group in groups.values() if manuals.is_held_out(group)}
-    assert 0 < len(held_out) < len(set(groups.values())) / 2
-    assert {passage.group for passage in manuals.assemble(pages).passages} == held_out
-
-
-def test_a_copy_of_a_text_is_no_second_answer() -> None:
-    pages = sample()
-    before = manuals.assemble(pages).passages
-    stems = [f"copy{n}" for n in range(20)]
-    assert any(manuals.is_held_out(stem) for stem in stems)
-    pages += [Page("en", stem, (stem,), f"{stem} - c", "c", pages[0].sections) for stem in stems]
-    assert manuals.assemble(pages).passages == before
-
-
-def test_answers_are_in_the_language_asked_for() -> None:
-    collection = manuals.assemble(sample())
-    assert {query.kind for query in collection.queries} == {"summary", "heading", "title", "option"}
-    for query in collection.queries:
-        assert query.relevant
-        for number in query.relevant:
-            passage = collection.passages[number]
-            assert (passage.lang, passage.group) == (query.target_lang, query.group)
+    assert manual_pages.parse(rendered) == []
 
 
 def test_untranslated_text_is_noticed() -> None:
