@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gpu_check import libraries, load, machine, standins, tables
 from gpu_check.libraries import ROOT
@@ -16,11 +15,6 @@ from gpu_check.report import SkipSection
 from gpu_check.server import Server
 
 GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
-BASELINE = Path(__file__).with_name("baseline.py")
-#: Shapes that PyTorch runs, and plans beside it.
-SHAPES = "1x32,1x128,8x128,32x128,64x128,16x512"
-#: Encoders that PyTorch runs also where no plan does: width, name, and further shapes.
-ENCODERS = [(384, "e5-small", ",1x512"), (1024, "BGE-M3", ",1x512,8x512,1x8192,2x8192")]
 WORKERS = (1, 2, 4)
 
 
@@ -43,11 +37,6 @@ class Checks(Programs):
                         raise SkipSection("no plan runs here")
                     self.limit.seconds()
                     check(package)
-        for hidden, name, _ in ENCODERS:
-            if hidden not in self.encoders:
-                with self.report.section(f"PyTorch: {name}'s shape"):
-                    self.limit.seconds()
-                    tables.pytorch(self.report, self.pytorch(hidden))
         standins.check_all(self)
         with self.report.section("Memory accesses"):
             self.limit.seconds()
@@ -64,7 +53,6 @@ class Checks(Programs):
             "shapes": self.shapes,
             "layers": self.layers,
             "workers": self.workers,
-            "PyTorch": self.baseline,
         }
 
     def machine(self) -> None:
@@ -184,24 +172,6 @@ class Checks(Programs):
             self.report.say(f"\nWorkers on each GPU: {count}\n")
             with self.serve(package, "--workers-per-device", str(count)) as server:
                 self.load(server, self.typed.seconds / len(WORKERS))
-
-    def baseline(self, package: Path) -> None:
-        """Both on the same shapes, without a server in front."""
-        hidden = json.loads((package / "manifest.json").read_text())["hidden_size"]
-        torch = self.pytorch(hidden)
-        tables.pytorch(self.report, torch, self.bench(package, "--shapes", SHAPES))
-
-    def pytorch(self, hidden: int) -> dict[str, Any]:
-        """What an encoder of that width takes in PyTorch; measured once."""
-        if hidden not in self.encoders:
-            shapes = SHAPES + "".join(more for width, _, more in ENCODERS if width == hidden)
-            words = ["--hidden", str(hidden), "--shapes", shapes]
-            done = self.call([sys.executable, str(BASELINE), *words])
-            if done.returncode != 0:
-                said = done.stdout.strip() or done.stderr.strip()[-200:]
-                raise SkipSection(said or "no PyTorch")
-            self.encoders[hidden] = json.loads(done.stdout)
-        return self.encoders[hidden]
 
     def sanitizer(self, package: Path) -> None:
         """NVIDIA's checker of memory accesses, where it is installed."""

@@ -50,8 +50,6 @@ class Programs:
         #: What was typed, until the libraries of this machine are known.
         self.flavour: str = typed.flavour or FLAVOURS[-1]
         self.library_dir: Path | None = typed.library_dir
-        #: What PyTorch takes, by the width of an encoder.
-        self.encoders: dict[int, dict[str, Any]] = {}
 
     def with_faults(self, faults: str) -> Programs:
         """The same checks with the stand-ins told something more."""

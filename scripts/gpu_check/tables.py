@@ -1,6 +1,5 @@
 """What `duovec bench` measured, as tables of the report."""
 
-import math
 from typing import Any
 
 from gpu_check.report import Report
@@ -40,34 +39,6 @@ def shapes(report: Report, bench: dict[str, Any]) -> None:
         for one in bench["shapes"]
     ]
     report.table(head, rows)
-
-
-def pytorch(report: Report, torch: dict[str, Any], bench: dict[str, Any] | None = None) -> None:
-    """An encoder of the same size, and our time of the same shapes where a plan runs."""
-    ours = {
-        (one["rows"], one["length"]): one["median_ms"] for one in (bench or {}).get("shapes", [])
-    }
-    most = torch.get("product_tflops")
-    rows = []
-    for one in torch["shapes"]:
-        best = min(one["median_ms"], one.get("graph_ms", math.inf))
-        rate = one["operations"] / best / 1e9
-        own = ours.get((one["rows"], one["length"]))
-        rows.append(
-            [
-                f"{one['rows']} x {one['length']}",
-                f"{one['median_ms']:.3f}",
-                f"{one['graph_ms']:.3f}" if "graph_ms" in one else "",
-                f"{rate:.1f}",
-                f"{rate / most:.0%}" if most else "",
-                *([f"{own:.3f}", f"{best / own:.2f}"] if own else ["", ""] if bench else []),
-            ]
-        )
-    report.say(f"An encoder of the same size in PyTorch {torch['version']}.")
-    if most:
-        report.say(f"The product of two large matrices runs at {most:.0f} TFLOP/s.")
-    head = ["shape", "PyTorch ms", "in a graph ms", "TFLOP/s", "of the product's"]
-    report.table(head + (["duovec ms", "times as fast"] if bench else []), rows)
 
 
 def layers(report: Report, shapes: list[dict[str, Any]]) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import signal
@@ -21,7 +20,7 @@ from gpu_check.report import Report
 from server import wait_for
 
 FIRST = ["machine", "libraries", "plan"]
-OF_PACKAGE = ["served", "graphs", "start", "shapes", "layers", "workers", "baseline"]
+OF_PACKAGE = ["served", "graphs", "start", "shapes", "layers", "workers"]
 #: What the sections on a stand-in for TensorRT run.
 ON_STANDIN = ["served", "captures", "graphs", "workers", "start", "shapes", "fault", "sanitizer"]
 Make = Callable[..., Checks]
@@ -31,7 +30,7 @@ Make = Callable[..., Checks]
 def make(tmp_path: Path) -> Make:
     """Checks of a package with a binary that does what the text says."""
     (tmp_path / "model").mkdir()
-    (tmp_path / "model/manifest.json").write_text(json.dumps({"hidden_size": 384}))
+    (tmp_path / "model/manifest.json").write_text("{}")
 
     def checks(binary: str = "exit 0", limit: float | None = None) -> Checks:
         typed = argparse.Namespace(
@@ -175,30 +174,6 @@ def test_a_server_that_does_not_start_ends_the_reading_of_clocks(
         checks.served(tmp_path / "model")
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)
-
-
-def test_without_pytorch_its_section_is_left_out(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{SCRIPTS}")
-    checks = make()
-    with checks.report.section("PyTorch"):
-        checks.baseline(tmp_path / "model")
-    assert "- SKIP PyTorch is not here" in (tmp_path / "report.md").read_text()
-
-
-def test_pytorch_runs_the_encoder_of_a_width_once(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = '{"version": "2", "shapes": []}'
-    python = program(tmp_path / "python", f"echo $* >>{tmp_path}/ran; echo '{found}'")
-    monkeypatch.setattr(sys, "executable", str(python))
-    checks = make(f"echo '{found}'")
-    checks.baseline(tmp_path / "model")
-    assert not checks.all()
-    widths = re.findall(r"--hidden (\d+)", (tmp_path / "ran").read_text())
-    assert widths == ["384", "1024"]
 
 
 def test_the_memory_of_all_gpus_is_told_by_stage() -> None:
