@@ -18,5 +18,5 @@ if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
     echo "duovec: $PYTHON is $("$PYTHON" --version): name Python 3.10 or later with PYTHON=FILE" >&2
     exit 1
 fi
-# What was carried has wrk in tools.
+# Where wrk is not installed, it may be in tools.
 PATH="$ROOT/tools:$PATH" PYTHONPATH="$ROOT/scripts" exec "$PYTHON" -m gpu_check "$@"

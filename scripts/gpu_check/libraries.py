@@ -13,7 +13,6 @@ from gpu_check.report import SkipSection
 ROOT = Path(__file__).resolve().parents[2]
 #: Its check takes a moment, whatever the libraries are.
 PACKAGE = ROOT / "tests/fixtures/tiny"
-#: What is carried has the runtimes of CUDA 13 and 12 in one folder, a checkout has two.
 CUDA = ("third_party/cuda/lib", "third_party/cuda-12/lib")
 
 
@@ -25,7 +24,7 @@ def nvidia_smi() -> str:
 
 
 def cuda_folder(smi: str) -> Path | None:
-    """The carried or fetched runtime that suits the driver, by what nvidia-smi says."""
+    """The fetched runtime that suits the driver, by what nvidia-smi says."""
     found = [ROOT / part for part in CUDA if (ROOT / part).is_dir()]
     version = re.search(r"CUDA Version: *(\d+)", smi)
     if version and version.group(1) == "12":
@@ -34,11 +33,11 @@ def cuda_folder(smi: str) -> Path | None:
 
 
 def folders(named: Path | None) -> list[Path | None]:
-    """Where TensorRT may be: the named folder, else carried ones and where the loader looks."""
+    """Where TensorRT may be: the named folder, else those here and where the loader looks."""
     if named:
         return [named]
-    carried = [ROOT / "third_party" / flavour / "lib" for flavour in FLAVOURS]
-    return [*(folder for folder in carried if folder.is_dir()), None]
+    here = [ROOT / "third_party" / flavour / "lib" for flavour in FLAVOURS]
+    return [*(folder for folder in here if folder.is_dir()), None]
 
 
 def choose(checks: Programs) -> None:

@@ -22,6 +22,7 @@ from .aside import Signals
 
 SCRIPT = Path(__file__).with_name("post.lua")
 PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
+LIBRARY = "libluajit-5.1.so.2"
 THREADS = 2
 ANSWER_TIMEOUT_S = 60
 """After that an answer counts as broken."""
@@ -77,15 +78,15 @@ class Wrk:
 
     @classmethod
     def found(cls, cache: Path) -> Wrk:
-        """The installed one, or Debian's, unpacked in the cache folder."""
-        installed = shutil.which("wrk")
-        if installed:
-            return cls(Path(installed), None)
+        """The first one in PATH, or Debian's, unpacked in the cache folder."""
+        if there := shutil.which("wrk"):
+            beside = Path(there).parent
+            return cls(Path(there), beside if (beside / LIBRARY).exists() else None)
         try:
             program, library, _ = packages.fetch_all(PACKAGES, cache / "training")
         except PackageError as error:
             raise PackageError(f"wrk is not installed, and {error}, or install wrk") from error
-        folder = next((library.root / "usr/lib").glob("*/libluajit-5.1.so.2"), None)
+        folder = next((library.root / "usr/lib").glob(f"*/{LIBRARY}"), None)
         if folder is None:
             raise PackageError(f"{library.root} holds no LuaJIT: install wrk and try again")
         wrk = cls(program.root / "usr/bin/wrk", folder.parent)

@@ -1,11 +1,14 @@
-"""What a machine with a GPU needs for its check is carried there, and found there."""
+"""What docs/gpu.md packs for a machine with a GPU and without network is found there."""
 
-import subprocess
+import re
 from pathlib import Path
 
 import pytest
 from program_files import SCRIPTS, program, run
 
+from load.wrk import LIBRARY, Wrk
+
+ROOT = SCRIPTS.parent
 #: A binary that opens what is in the folder that it is told, and whose engine has no GPU.
 BINARY = """
 echo "$@" >>"$CALLS"
@@ -20,74 +23,51 @@ done
 """
 
 
-def carry(tmp_path: Path, *libraries: str) -> subprocess.CompletedProcess[str]:
-    """Packs libraries of these names, and a package."""
-    package = tmp_path / "a model"
-    package.mkdir()
-    (package / "manifest.json").write_text('{"hidden_size": 384}')
-    more = ("libz.so.1", "libcudart.so.13", "cuda/libcudart.so.13", "standins/libother.so.1")
-    for name in (*libraries, *more):
-        program(tmp_path / "lib" / name, "")
-    words = ["--out", "gpu.tar.gz", "--package", package, "--library-dir", tmp_path / "lib"]
-    words += ["--binary", program(tmp_path / "bin/duovec", BINARY)]
-    words += ["--cuda-library-dir", tmp_path / "lib/cuda", "--standins", tmp_path / "lib/standins"]
-    return run("bash", SCRIPTS / "gpu_carry.sh", *words, cwd=tmp_path)
-
-
-def unpack(tmp_path: Path) -> Path:
-    """The folder in which the archive is unpacked."""
-    there = tmp_path / "there it is"
+def carried(tmp_path: Path, *libraries: str) -> Path:
+    """The folder in which the archive of a checkout with these libraries is unpacked."""
+    here, there = tmp_path / "here", tmp_path / "there it is"
+    for name in (*libraries, "cuda/lib/libcudart.so.13", "standins/libnvinfer.so.11"):
+        program(here / "third_party" / name, "")
+    program(here / "target/release/duovec", BINARY)
+    package = program(here / "engines/multilingual-e5-small/manifest.json", "")
+    package.write_text('{"model_id": "m"}')
+    for name in ("scripts", "tests"):
+        (here / name).symlink_to(ROOT / name)
+    [command] = re.findall(r"^\$ (tar .*)", (ROOT / "docs/gpu.md").read_text(), re.MULTILINE)
+    packed = run("bash", "-c", command, cwd=here)
+    assert packed.returncode == 0, packed.stderr
     there.mkdir()
-    run("tar", "-xzf", tmp_path / "gpu.tar.gz", cwd=there)
+    run("tar", "-xzf", here / "gpu.tar.gz", cwd=there)
     return there
-
-
-def test_what_is_carried_arrives_as_it_was(tmp_path: Path) -> None:
-    done = carry(tmp_path, "libnvinfer.so.11")
-    assert done.returncode == 0, done.stderr
-    there = unpack(tmp_path)
-    for carried, original in [
-        ("engines/a model/manifest.json", tmp_path / "a model/manifest.json"),
-        ("target/release/duovec", tmp_path / "bin/duovec"),
-        ("third_party/standins/libother.so.1", tmp_path / "lib/standins/libother.so.1"),
-        ("tests/fixtures/tiny/manifest.json", SCRIPTS.parent / "tests/fixtures/tiny/manifest.json"),
-    ]:
-        assert (there / carried).read_bytes() == original.read_bytes()
-    helped = run(there / "scripts/gpu_check.sh", "--help")
-    assert helped.returncode == 0, helped.stderr
 
 
 @pytest.mark.parametrize(
     ("libraries", "flavour"),
     [
-        (["libnvinfer.so.11", "libnvonnxparser.so.11"], "tensorrt"),
-        (["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"], "tensorrt-rtx"),
-        (["libnvinfer.so.11", "libtensorrt_rtx.so.1"], "tensorrt"),
+        (["tensorrt/lib/libnvinfer.so.11"], "tensorrt"),
+        (["tensorrt-rtx/lib/libtensorrt_rtx.so.1"], "tensorrt-rtx"),
+        (["tensorrt/lib/libnvinfer.so.11", "tensorrt-rtx/lib/libtensorrt_rtx.so.1"], "tensorrt"),
     ],
 )
-def test_carried_libraries_are_taken_by_the_printed_command(
-    tmp_path: Path, libraries: list[str], flavour: str
-) -> None:
-    done = carry(tmp_path, *libraries)
-    assert done.returncode == 0, done.stderr
-    there, calls = unpack(tmp_path), tmp_path / "calls"
-    ran = run("sh", "-c", done.stdout, cwd=there, CALLS=str(calls))
+def test_carried_libraries_are_taken(tmp_path: Path, libraries: list[str], flavour: str) -> None:
+    there, calls = carried(tmp_path, *libraries), tmp_path / "calls"
+    ran = run(there / "scripts/gpu_check.sh", cwd=there, CALLS=str(calls))
     report = (there / "gpu-report.md").read_text()
     assert ran.returncode == 1, ran.stderr
-    folder = there / "third_party" / flavour / "lib"
+    folder, package = there / "third_party" / flavour / "lib", there / "engines"
     assert f"\nLibrary: {flavour} 1" in report
     assert f", {folder}\n" in report
-    assert not (folder / "libz.so.1").exists()
-    assert (folder / "libcudart.so.13").exists() == (flavour == "tensorrt")
     assert "did not come to its end" not in report
-    plan = f"check engines/a model --engine {flavour} --log-level warn"
+    plan = f"check {package}/multilingual-e5-small --engine {flavour} --log-level warn"
     cuda = there / "third_party/cuda/lib"
     named = f"{plan} --tensorrt-library-dir {folder} --cuda-library-dir {cuda}\n"
     assert named in calls.read_text()
 
 
-def test_a_folder_without_libraries_of_tensorrt_is_not_carried(tmp_path: Path) -> None:
-    done = carry(tmp_path)
-    assert done.returncode == 1
-    assert "has neither libnvinfer.so.* nor libtensorrt_rtx.so.*" in done.stderr
-    assert not list(tmp_path.glob("gpu.tar.gz*"))
+def test_wrk_may_have_its_library_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(program(tmp_path / "tools/wrk", "").parent))
+    assert Wrk.found(tmp_path).environment.get("LD_LIBRARY_PATH") != str(tmp_path / "tools")
+    (tmp_path / "tools" / LIBRARY).touch()
+    assert Wrk.found(tmp_path).environment["LD_LIBRARY_PATH"] == str(tmp_path / "tools")

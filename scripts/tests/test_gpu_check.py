@@ -1,4 +1,4 @@
-"""The check of a machine with a GPU leaves a report whatever happens, and can be carried there."""
+"""The check of a machine with a GPU leaves a report whatever happens."""
 
 import argparse
 import hashlib

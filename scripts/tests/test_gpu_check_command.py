@@ -66,7 +66,7 @@ def test_the_runtime_suits_the_driver(tmp_path: Path, monkeypatch: pytest.Monkey
     program(older / "libcudart.so.12", "")
     assert libraries.cuda_folder("CUDA Version: 12.4") == older
     assert libraries.cuda_folder("| CUDA Version: 13.0 |") == newest
-    # What was carried has both.
+    # A folder may have both.
     program(newest / "libcudart.so.12", "")
     assert libraries.cuda_folder("CUDA Version: 12.4") == newest
 
