@@ -3,13 +3,10 @@
 import argparse
 import dataclasses
 import os
-import time
 from typing import Any
 
-from default_package.command import say
 from default_package.errors import PackageError
 from load import report, servers
-from load.aside import Signals, aside
 
 from . import tables, vectors
 from .rows import unexpected
@@ -18,13 +15,7 @@ from .vectors import BASE64, FLOATS, TEI, Dialect, Target
 
 LOADS = ((1, 1), (16, 1), (64, 1), (4, 32))
 """Clients and texts of each request. Other servers take 32 texts of a request by default."""
-NOISY = ((1, 1), (16, 1), (4, 32))
-"""Those that run once more beside the neighbour."""
 OTHER = "the other"
-PERIOD_S = 0.1
-"""Of the neighbour: longer than a scheduler's time slice, so that it takes the core away and gives
-it back."""
-SHARE = 0.5
 
 
 def run(typed: argparse.Namespace) -> None:
@@ -52,17 +43,6 @@ def dialects(name: str, model: str | None) -> tuple[Dialect, Dialect]:
     return asked, own
 
 
-async def neighbour(signals: Signals) -> None:
-    """A program that takes the last allowed core for half of the time."""
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    signals.up()
-    while not signals.stopped:
-        busy_until = time.monotonic() + PERIOD_S * SHARE
-        while time.monotonic() < busy_until:
-            pass
-        await signals.wait(PERIOD_S * (1 - SHARE))
-
-
 class Outcome:
     """Everything that was seen."""
 
@@ -70,8 +50,6 @@ class Outcome:
         self._typed, self._targets = typed, targets
         self.heading: list[str] = []
         self.pairs: list[tables.Pair] = []
-        self.cores: list[float] = []
-        """What the neighbour had, each time: less than SHARE where the servers left it less."""
 
     def head(self, health: dict[str, Any], every: list[str]) -> None:
         """What runs where, and whether both servers give the same vectors."""
@@ -89,28 +67,19 @@ class Outcome:
             self.heading.append(tables.SMALL)
 
     def measure(self, driver: Driver) -> None:
-        """All loads, some of them once more beside the neighbour, at once: a machine drifts."""
+        """All loads."""
         for target in self._targets.values():
             driver.warm(target)
         for load in LOADS:
-            self._pair(driver, *load, noisy=False)
-            if load in NOISY:
-                say("a neighbour takes one core for half of the time")
-                with aside(neighbour) as beside:
-                    self._pair(driver, *load, noisy=True)
-                self.cores.append(beside.cores)
-
-    def _pair(self, driver: Driver, clients: int, each: int, *, noisy: bool) -> None:
-        own, other = driver.in_turn(self._targets, clients, each, self._typed.rounds)
-        self.pairs.append(tables.Pair(own, other, noisy))
+            self.pairs.append(
+                tables.Pair(*driver.in_turn(self._targets, *load, self._typed.rounds))
+            )
 
     def write(self) -> None:
         """Table on stdout and in a file, JSON."""
-        cores = " and ".join(f"{cores:.2f}" for cores in self.cores)
-        head = [*self.heading, f"the neighbour had {cores} of a core"]
         rows = report.table(tables.PAIR_HEAD, tables.lines(self.pairs), tables.WORDS)
         loads = [pair.stored() for pair in self.pairs]
-        report.write(self._typed.out, "against", head, [rows], loads=loads)
+        report.write(self._typed.out, "against", self.heading, [rows], loads=loads)
 
     def check(self) -> None:
         """Fails when ours failed under any load. What the other one refuses is in the table."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from load.report import number, share, table
+from load.report import number, table
 
 from .rows import Row
 
@@ -14,7 +14,6 @@ WORDS = 2
 """Columns of words stand left, those of numbers right."""
 PAIR_HEAD = ("load", "figure", "duovec", "the other", "ratio", "of each round")
 LATENCIES = ("p50", "p99")
-KEPT = "rate kept"
 SMALL = "a small run shows that everything works; its figures say nothing"
 
 
@@ -48,38 +47,28 @@ class Pair:
 
     own: Row
     other: Row
-    noisy: bool
-    """Whether the neighbour ran beside it."""
 
     @property
     def load(self) -> str:
         """What was sent, in words."""
         one, texts = self.own.clients, self.own.texts_each
-        clients = f"{one} client{'s' * (one != 1)} x {texts} text{'s' * (texts != 1)}"
-        return f"{clients}, neighbour" if self.noisy else clients
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The same with and without the neighbour."""
-        return self.own.clients, self.own.texts_each
+        return f"{one} client{'s' * (one != 1)} x {texts} text{'s' * (texts != 1)}"
 
     def stored(self) -> dict[str, Any]:
         """For JSON."""
         rows = {"duovec": self.own.stored(), "other": self.other.stored()}
-        return {"load": self.load, "neighbour": self.noisy, **rows}
+        return {"load": self.load, **rows}
 
 
 def lines(pairs: list[Pair]) -> list[list[str]]:
     """The cells of the table. Ratios above 1 are in duovec's favour, whatever the figure."""
-    quiet = {pair.key: pair for pair in pairs if not pair.noisy}
     found = []
     for pair in pairs:
-        cells = list(_lines_of(pair, quiet.get(pair.key) if pair.noisy else None))
-        found += [[pair.load if not at else "", *line] for at, line in enumerate(cells)]
+        found += [[pair.load if not at else "", *line] for at, line in enumerate(_lines_of(pair))]
     return found
 
 
-def _lines_of(pair: Pair, quiet: Pair | None) -> Iterable[list[str]]:
+def _lines_of(pair: Pair) -> Iterable[list[str]]:
     own, other = pair.own, pair.other
     rates = own.texts_per_s, other.texts_per_s
     yield ["texts/s", *map(number, rates), ratio(*rates), rounds(own, other)]
@@ -88,9 +77,6 @@ def _lines_of(pair: Pair, quiet: Pair | None) -> Iterable[list[str]]:
         yield [f"{name} ms", *map(number, times), ratio(times[1], times[0]), ""]
     if own.errors or other.errors:
         yield ["failed", f"{own.errors:,}", f"{other.errors:,}", "", ""]
-    if quiet:
-        kept = own.texts_per_s / quiet.own.texts_per_s, rates[1] / quiet.other.texts_per_s
-        yield [KEPT, *map(share, kept), ratio(*kept), ""]
 
 
 def ratio(one: float, other: float) -> str:

@@ -3,7 +3,6 @@
 import argparse
 import base64
 import math
-import time
 from array import array
 
 import numpy as np
@@ -14,7 +13,6 @@ from http_bench.__main__ import address
 from http_bench.rows import Row
 from http_bench.tables import Pair
 from http_bench.vectors import Target
-from load.aside import aside
 
 
 def row(server: str, clients: int, each: int, requests: int, ms: float = 10.0) -> Row:
@@ -47,33 +45,31 @@ def test_both_servers_are_asked_for_the_same_form_of_vectors() -> None:
 
 
 def test_ratios_above_one_are_in_our_favour() -> None:
-    quiet = Pair(row("duovec", 4, 32, 300), row("other", 4, 32, 100, ms=40.0), noisy=False)
-    noisy = Pair(row("duovec", 4, 32, 240), row("other", 4, 32, 50, ms=80.0), noisy=True)
-    found = tables.lines([quiet, noisy])
+    one = Pair(row("duovec", 1, 1, 240), row("other", 1, 1, 50, ms=80.0))
+    many = Pair(row("duovec", 4, 32, 300), row("other", 4, 32, 100, ms=40.0))
+    found = tables.lines([one, many])
     assert [line[:2] for line in found] == [
+        ["1 client x 1 text", "texts/s"],
+        ["", "p50 ms"],
+        ["", "p99 ms"],
         ["4 clients x 32 texts", "texts/s"],
         ["", "p50 ms"],
         ["", "p99 ms"],
-        ["4 clients x 32 texts, neighbour", "texts/s"],
-        ["", "p50 ms"],
-        ["", "p99 ms"],
-        ["", "rate kept"],
     ]
-    assert [line[4] for line in found] == ["3.00", "4.00", "4.00", "4.80", "8.00", "8.00", "1.60"]
-    assert found[0][5] == "3.00 to 3.00"
-    assert found[-1][2:4] == ["80.0 %", "50.0 %"]
+    assert [line[4] for line in found] == ["4.80", "8.00", "8.00", "3.00", "4.00", "4.00"]
+    assert found[3][5] == "3.00 to 3.00"
 
 
 def test_failures_are_a_line_and_what_cannot_be_told_a_dash() -> None:
     silent = row("other", 1, 1, 0)
     silent.spread = dict.fromkeys(silent.spread, math.nan)
     silent.more["rounds_texts_per_s"] = [math.nan, math.nan]
-    found = tables.lines([Pair(row("duovec", 1, 1, 10), silent, noisy=False)])
+    found = tables.lines([Pair(row("duovec", 1, 1, 10), silent)])
     assert [line[3:] for line in found] == [["-", "-", ""]] * 3
     assert found[0][0] == "1 client x 1 text"
     refused = row("other", 64, 1, 100)
     refused.errors = refused.refused = 40
-    found = tables.lines([Pair(row("duovec", 64, 1, 100), refused, noisy=False)])
+    found = tables.lines([Pair(row("duovec", 64, 1, 100), refused)])
     assert found[-1] == ["", "failed", "0", "40", "", ""]
     assert found[0][4] == "1.67", "only good answers count"
 
@@ -94,9 +90,3 @@ def test_another_model_is_told_from_ours() -> None:
         ([[1.0], [1.0]], "ANOTHER MODEL"),
     ]:
         assert vectors.likeness(list(own), list(np.asarray(other))).startswith(told)
-
-
-def test_the_neighbour_takes_a_core_half_of_the_time_at_most_and_ends() -> None:
-    with aside(against.neighbour) as beside:
-        time.sleep(3)
-    assert 0 < beside.cores < 0.7

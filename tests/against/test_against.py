@@ -41,19 +41,14 @@ def test_a_second_duovec_that_is_slower_is_seen_to_be_slower(tmp_path: Path) -> 
     found = loads(tmp_path)
     assert [load["load"] for load in found] == [
         "1 client x 1 text",
-        "1 client x 1 text, neighbour",
         "16 clients x 1 text",
-        "16 clients x 1 text, neighbour",
         "64 clients x 1 text",
         "4 clients x 32 texts",
-        "4 clients x 32 texts, neighbour",
     ]
     for load in found:
         # Ten times, less what both take beside the run, and what a busy machine adds.
         assert load["duovec"]["texts_per_s"] > 1.1 * load["other"]["texts_per_s"], load
         assert load["duovec"]["errors"] == load["other"]["errors"] == 0
-    kept = [line for line in done.stdout.splitlines() if "rate kept" in line]
-    assert len(kept) == 3
 
 
 def test_another_model_is_measured_in_the_dialect_of_tei(tmp_path: Path) -> None:
