@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from load.aside import Signals
-from load.connection import address_of, request, tls_of
+from load.connection import ANSWER_TIMEOUT_S, Connection, Wire, address_of, request, tls_of
 from load.open_loop import BROKEN
 
 WAVE_PAUSE_S = 0.2
@@ -121,47 +121,36 @@ async def _for_ever(
         await asyncio.sleep(AGAIN_S)
 
 
-async def _open(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(*address_of(url), ssl=tls_of(url))
-
-
-async def _drop(url: str, wire: bytes) -> None:
+async def _drop(url: str, data: bytes) -> None:
     """Returns when the server has had enough."""
-    reader, writer = await _open(url)
-    try:
-        writer.write(wire)
-        reading = asyncio.create_task(reader.read(1))
-        while not reading.done():
-            writer.write(b"a")
-            await asyncio.wait([reading], timeout=DROP_EVERY_S)
-        with contextlib.suppress(OSError):
-            reading.result()
-    finally:
-        writer.transport.abort()
+    with contextlib.closing(Connection(url, tls_of(url))) as connection:
+        wire = await connection.send(data)
+        while wire.open and not wire.got:
+            wire.transport.write(b"a")
+            await wire.wait(DROP_EVERY_S)
 
 
-async def _deaf(url: str, wire: bytes) -> None:
+async def _deaf(url: str, data: bytes) -> None:
     """Asks for much and takes nothing of it."""
-    reader, writer = await _open(url)
-    try:
-        writer.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER
-        )
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(wire * PIPELINED)
+    with contextlib.closing(Connection(url, tls_of(url))) as connection:
+        wire = await connection.open()
+        shrink(wire.transport.get_extra_info("socket"))
+        wire.transport.pause_reading()
+        wire.transport.write(data * PIPELINED)
         await asyncio.sleep(READER_HOLDS_S)
-    finally:
-        writer.transport.abort()
 
 
 async def _half_open(url: str, _: bytes) -> None:
     """Begins a handshake; returns when the server has had enough."""
-    reader, writer = await asyncio.open_connection(*address_of(url))
-    try:
-        writer.write(HALF_HELLO)
-        await reader.read()
-    finally:
-        writer.transport.abort()
+    with contextlib.closing(Connection(url)) as connection:
+        wire = await connection.send(HALF_HELLO)
+        while wire.open:
+            await wire.wait(ANSWER_TIMEOUT_S)
+
+
+def shrink(connection: socket.socket) -> None:
+    """The system keeps little of what nobody reads."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
 
 
 def connect_idle(url: str, count: int) -> list[socket.socket]:
@@ -253,37 +242,27 @@ async def blow(signals: Signals, url: str, storm: Storm) -> int:
     return ended
 
 
-async def _hold(url: str, context: ssl.SSLContext | None, wire: bytes, reads: bool) -> None:
+async def _hold(url: str, context: ssl.SSLContext | None, data: bytes, reads: bool) -> None:
     """Returns when the server has ended the connection.
 
     A connection of HTTP/2 reads, since its streams have no window; one of HTTP/1.1 does not.
     """
-    lost = asyncio.get_running_loop().create_future()
-
-    class Held(asyncio.Protocol):
-        def connection_made(self, transport: Any) -> None:
-            transport.write(wire)
-            if not reads:
-                transport.pause_reading()
-
-        def connection_lost(self, _: Exception | None) -> None:
-            if not lost.done():
-                lost.set_result(None)
-
     made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+    shrink(made)
     made.setblocking(False)
     loop, (host, port) = asyncio.get_running_loop(), address_of(url)
     await loop.sock_connect(made, (host, port))
-    transport, _ = await loop.create_connection(
-        Held, sock=made, ssl=context, server_hostname=host if context else None
+    name = host if context else None
+    transport, wire = await loop.create_connection(
+        Wire, sock=made, ssl=context, server_hostname=name
     )
     try:
-        while not lost.done():
-            # A paused transport does not see its end; the system knows it.
-            if not reads and _is_ended(made):
-                return
-            await asyncio.wait([lost], timeout=1.0)
+        if not reads:
+            transport.pause_reading()
+        transport.write(data)
+        # A paused transport does not see its end; the system knows it.
+        while wire.open and (reads or not _is_ended(made)):
+            await wire.wait(1.0)
     finally:
         transport.abort()
 

@@ -5,6 +5,7 @@ a part of each latency.
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import Mapping
@@ -105,6 +106,12 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         self.open = False
         self.came.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Returns when something came or the connection ended, or after so many seconds."""
+        self.came.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.came.wait(), seconds)
 
     def whole(self) -> Answer | None:
         """The answer, once all of it is there; `Broken` when there is more."""
