@@ -174,7 +174,7 @@ def add_passages(sections: Sections, collection: Collection) -> Numbers:
                 continue
             taken[lang] += 1
             first = len(collection.passages)
-            collection.passages += [Passage(lang, key, text) for text in texts]
+            collection.passages += [Passage(lang, text) for text in texts]
             numbers[key, lang] = tuple(range(first, len(collection.passages)))
             seen.update(texts)
     return numbers

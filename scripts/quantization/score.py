@@ -31,8 +31,6 @@ class Passage:
     """One text of a pool."""
 
     lang: str
-    group: str
-    """The page or section it comes from, the same for all translations."""
     text: str
 
 
@@ -44,6 +42,7 @@ class Query:
     target_lang: str
     kind: str
     group: str
+    """The section it comes from, the same for all translations."""
     text: str
     relevant: tuple[int, ...]
     """Positions in the collection's passages."""

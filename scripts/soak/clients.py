@@ -36,8 +36,6 @@ ITEM_BYTES = 1 << 20
 """The default of --max-item-bytes."""
 BODY_BYTES = 32 << 20
 """The default of --max-body-bytes."""
-LONG_BYTES = 64 << 10
-"""Such a text is tokenized on the threads for long texts."""
 ITEMS_MAX = 2048
 BUSY = (408, 429, 504)
 """Answers that a good request may get on a busy machine: 408 where its body came too late."""
@@ -107,10 +105,6 @@ class Client:
             return await self._ask_for(["a"] * count, (400,) if count > ITEMS_MAX else ())
         size = self.chance.choice((ITEM_BYTES, ITEM_BYTES + 1))
         return await self._ask_for([self._text_of(size)], (400,) if size > ITEM_BYTES else ())
-
-    async def ask_for_a_long_text(self) -> int:
-        """A good request of a text of some pages."""
-        return await self._ask_for([self._text_of(LONG_BYTES)])
 
     async def ask_for_most_texts(self) -> int:
         """A good request of the most items, all of them different."""

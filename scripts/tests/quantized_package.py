@@ -11,7 +11,7 @@ from quantization.score import Collection, Passage, Query
 
 LANGUAGES = ("de", "en")
 PAGES = Collection(
-    [Passage(lang, "page", f"a text in {lang}") for lang in LANGUAGES],
+    [Passage(lang, f"a text in {lang}") for lang in LANGUAGES],
     [Query(lang, lang, "title", "page", "a", (at,)) for at, lang in enumerate(LANGUAGES)],
 )
 

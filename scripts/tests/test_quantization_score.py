@@ -15,7 +15,7 @@ from quantization.score import Collection, Embedded, Package, Part, Passage, Que
 
 
 def test_other_languages_are_left_out_and_positions_stay_right() -> None:
-    passages = [Passage(lang, "page", lang) for lang in ("de", "en", "fr", "en")]
+    passages = [Passage(lang, lang) for lang in ("de", "en", "fr", "en")]
     asked = [("en", "en", (1, 3)), ("de", "en", (3,)), ("fr", "en", (1,)), ("en", "fr", (2,))]
     queries = [Query(a, b, "title", "page", a + b, right) for a, b, right in asked]
     kept = score.in_languages(Collection(passages, queries), ["de", "en"])
