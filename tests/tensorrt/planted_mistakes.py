@@ -5,6 +5,7 @@ What it proves is the rig, not the code: a test that no mistake can fail would s
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,207 +37,175 @@ SECONDS_MAX = 60
 
 @dataclass(frozen=True)
 class Mistake:
-    """`new` takes the place of `old`, which stands once in `file`.
+    """A place that stands once in `file`, and in «» what is written into it.
 
-    `PLANTED` in `new` is true in the run that makes this mistake, and then the tests must fail.
+    `PLANTED` is true in the run that makes this mistake, and then the tests must fail.
     """
 
     name: str
     file: str
-    old: str
-    new: str
+    place: str
 
 
+MARKED = re.compile("«(.*?)»", re.DOTALL)
 MISTAKES = [
-    Mistake(
-        "tensors are not aligned",
-        "layout.cc",
-        "{aligned(end), bytes}",
-        "{PLANTED ? end : aligned(end), bytes}",
-    ),
+    Mistake("tensors are not aligned", "layout.cc", "{«PLANTED ? end : »aligned(end), bytes}"),
     Mistake(
         "only the ids are copied",
         "session.cc",
-        "staged_->layout.inputs_bytes",
-        "PLANTED ? staged_->layout.tensors[kInputIds].bytes : staged_->layout.inputs_bytes",
+        "«PLANTED ? staged_->layout.tensors[kInputIds].bytes : »staged_->layout.inputs_bytes",
     ),
     Mistake(
         "the lexical weights are not copied",
         "session.cc",
-        "staged_->layout.outputs_bytes",
-        "PLANTED ? staged_->layout.tensors[kDense].bytes : staged_->layout.outputs_bytes",
+        "«PLANTED ? staged_->layout.tensors[kDense].bytes : »staged_->layout.outputs_bytes",
     ),
     Mistake(
         "vectors of tokens are copied for nobody",
         "session.cc",
-        "copied == Copied::kAll\n",
-        "PLANTED || copied == Copied::kAll\n",
+        "«PLANTED || »copied == Copied::kAll\n",
     ),
     Mistake(
         "the rows are read before the device is done",
         "session.cc",
-        "    if (sleeps) {\n",
-        "    if (PLANTED) {\n    } else if (sleeps) {\n",
+        "    «if (PLANTED) {\n    } else »if (sleeps) {\n",
     ),
     Mistake(
         "a context keeps the shape of the batch before",
         "session.cc",
-        "if (profile.bound != staged_) {",
-        "if (PLANTED ? profile.bound == nullptr : profile.bound != staged_) {",
+        "if («PLANTED ? profile.bound == nullptr : »profile.bound != staged_) {",
     ),
     Mistake(
         "every shape runs with the first profile",
         "session.cc",
-        "bucket.profile = *profile;",
-        "bucket.profile = PLANTED ? 0 : *profile;",
+        "bucket.profile = «PLANTED ? 0 : »*profile;",
     ),
     Mistake(
         "scratch memory is that of the first profile",
         "session.cc",
-        "engine_.vendor().getDeviceMemorySizeForProfileV2(index)",
-        "engine_.vendor().getDeviceMemorySizeForProfileV2(PLANTED ? 0 : index)",
+        "engine_.vendor().getDeviceMemorySizeForProfileV2(«PLANTED ? 0 : »index)",
     ),
     Mistake(
         "contexts get no scratch memory",
         "session.cc",
-        "        context->setDeviceMemoryV2(scratch_.get(),",
-        "        context->setDeviceMemoryV2(PLANTED ? nullptr : scratch_.get(),",
+        "        context->setDeviceMemoryV2(«PLANTED ? nullptr : »scratch_.get(),",
     ),
     Mistake(
         "a context gets its scratch memory before its profile",
         "session.cc",
-        "        context->setErrorRecorder(&recorder_);\n",
         "        context->setErrorRecorder(&recorder_);\n"
-        "        if (PLANTED) context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);\n",
+        "«        if (PLANTED) context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);\n»",
     ),
     Mistake(
         "all inputs are read where the first one lies",
         "session.cc",
-        "at(block, bucket.layout.tensors[tensor])",
-        "at(block, bucket.layout.tensors[PLANTED && is_input ? 0 : tensor])",
+        "at(block, bucket.layout.tensors[«PLANTED && is_input ? 0 : »tensor])",
     ),
     Mistake(
         "the address of outputs is not set",
         "session.cc",
-        "        bool const is_input = tensor < kInputs;\n",
         "        bool const is_input = tensor < kInputs;\n"
-        "        if (PLANTED && !is_input) break;\n",
+        "«        if (PLANTED && !is_input) break;\n»",
     ),
     Mistake(
         "there is room for one span of a row",
         "layout.cc",
-        "        for (Axis const axis : kTensorRules[tensor].axes) {\n",
         "        for (Axis const axis : kTensorRules[tensor].axes) {\n"
-        "            if (PLANTED && axis == Axis::kSpans) continue;\n",
+        "«            if (PLANTED && axis == Axis::kSpans) continue;\n»",
     ),
     Mistake(
         "a graph is captured without a plain run before",
         "session.cc",
-        "    copy_in();\n    enqueue(*captured.context);\n    synchronize();\n",
-        "    if (!PLANTED) {\n"
-        "        copy_in();\n        enqueue(*captured.context);\n        synchronize();\n    }\n",
+        "«    if (!PLANTED) {\n»"
+        "    copy_in();\n    enqueue(*captured.context);\n    synchronize();\n"
+        "«    }\n»",
     ),
     Mistake(
         "a capture that fails is not ended",
         "session.cc",
+        '«    if (PLANTED && !enqueued) throw Error(ErrorKind::kTransient, "early");\n»'
         "    // Whatever happened, the capture must end",
-        '    if (PLANTED && !enqueued) throw Error(ErrorKind::kTransient, "early");\n    //',
     ),
     Mistake(
-        "every run captures anew",
-        "session.cc",
-        "    bucket.wants_graph = false;\n",
-        "    bucket.wants_graph = PLANTED;\n",
+        "every run captures anew", "session.cc", "    bucket.wants_graph = «PLANTED || »false;\n"
     ),
     Mistake(
         "a captured context is touched again",
         "session.cc",
-        "    if (staged_->captured) {\n",
         "    if (staged_->captured) {\n"
-        "        if (PLANTED) bind(*staged_->captured->context, *staged_);\n",
+        "«        if (PLANTED) bind(*staged_->captured->context, *staged_);\n»",
     ),
     Mistake(
         "a graph goes after the context that it uses",
         "session.h",
-        "        bool is_worth_keeping = true;\n",
         "        bool is_worth_keeping = true;\n"
-        "        Captured() = default;\n        Captured(Captured&&) = default;\n"
-        "        ~Captured() {\n            if (PLANTED) context.reset();\n        }\n",
+        "«        Captured() = default;\n        Captured(Captured&&) = default;\n"
+        "        ~Captured() {\n            if (PLANTED) context.reset();\n        }\n»",
     ),
     Mistake(
         "the stream waits for the default stream",
         "cuda.cc",
-        "cudaStreamNonBlocking",
-        "PLANTED ? cudaStreamDefault : cudaStreamNonBlocking",
+        "«PLANTED ? cudaStreamDefault : »cudaStreamNonBlocking",
     ),
     Mistake(
         "the thread's device is not that of the session",
         "session.cc",
-        "    cuda_.use(engine.device());\n",
-        "    if (!PLANTED) cuda_.use(engine.device());\n",
+        "    «if (!PLANTED) »cuda_.use(engine.device());\n",
     ),
     Mistake(
         "the runtime goes before its engine",
         "engine.cc",
-        "    // The last owner may be on a thread that has never used the device.\n",
-        "    if (PLANTED) runtime_.reset();\n",
+        "    // The last owner may be on a thread that has never used the device.\n"
+        "«    if (PLANTED) runtime_.reset();\n»",
     ),
     Mistake(
         "a context may be destroyed while the stream still works for it",
         "session.cc",
-        "    if (session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {",
-        "    if (!PLANTED && "
+        "    if («!PLANTED && »"
         "session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {",
     ),
     Mistake(
         "what is on a lost device is destroyed",
         "session.cc",
-        "    if (!session->engine_.is_lost()) {",
-        "    if (PLANTED || !session->engine_.is_lost()) {",
+        "    if («PLANTED || »!session->engine_.is_lost()) {",
     ),
     Mistake(
         "stages are measured between the wrong events",
         "session.cc",
-        "nanoseconds(copied_in_, computed_),",
-        "PLANTED ? nanoseconds(computed_, copied_out_) : nanoseconds(copied_in_, computed_),",
+        "«PLANTED ? nanoseconds(computed_, copied_out_) : »nanoseconds(copied_in_, computed_),",
     ),
     Mistake(
         "a failed allocation is taken for a failed run",
         "cuda.cc",
-        "            return ErrorKind::kOutOfMemory;",
-        "            return PLANTED ? ErrorKind::kTransient : ErrorKind::kOutOfMemory;",
+        "            return «PLANTED ? ErrorKind::kTransient : »ErrorKind::kOutOfMemory;",
     ),
     Mistake(
         "the tensors' types are not those of the plan",
         "engine.cc",
-        "            return Element::kFloat16;",
-        "            return PLANTED ? Element::kFloat32 : Element::kFloat16;",
+        "            return «PLANTED ? Element::kFloat32 : »Element::kFloat16;",
     ),
     Mistake(
         "every run allocates on the host",
         "session.cc",
-        "    record(started_);\n",
-        "    record(started_);\n    if (PLANTED) delete new int(staged_->shape.rows);\n",
+        "    record(started_);\n«    if (PLANTED) delete new int(staged_->shape.rows);\n»",
     ),
     Mistake(
         "captures are not kept apart from other contexts",
         "session.cc",
-        "    std::lock_guard const alone(engine_.contexts());\n    bucket.wants_graph",
-        "    std::recursive_mutex other;\n"
-        "    std::lock_guard const alone(PLANTED ? other : engine_.contexts());\n"
+        "«    std::recursive_mutex other;\n»"
+        "    std::lock_guard const alone(«PLANTED ? other : »engine_.contexts());\n"
         "    bucket.wants_graph",
     ),
     Mistake(
         "a refused graph is given up at once",
         "session.cc",
-        "for (bool const is_last : {false, true}) {\n",
-        "for (bool const is_last : {false, true}) {\n        if (PLANTED && !is_last) continue;\n",
+        "for (bool const is_last : {false, true}) {\n"
+        "«        if (PLANTED && !is_last) continue;\n»",
     ),
     Mistake(
         "the plan's profiles are not compared",
         "engine.cc",
-        "        if (*found != wanted) {",
-        "        if (!PLANTED && *found != wanted) {",
+        "        if («!PLANTED && »*found != wanted) {",
     ),
 ]
 
@@ -248,10 +217,10 @@ def plant(folder: Path) -> None:
     for number, mistake in enumerate(MISTAKES, start=1):
         file = folder / mistake.file
         text = file.read_text()
-        if text.count(mistake.old) != 1:
+        old, new = MARKED.sub("", mistake.place), MARKED.sub(r"\1", mistake.place)
+        if text.count(old) != 1:
             sys.exit(f"{mistake.name}: its place is not found once in cpp/{mistake.file}")
-        new = mistake.new.replace("PLANTED", f"planted({number})")
-        file.write_text(text.replace(mistake.old, new))
+        file.write_text(text.replace(old, new.replace("PLANTED", f"planted({number})")))
 
 
 def passes(program: Path, planted: int) -> bool:
