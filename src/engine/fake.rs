@@ -215,17 +215,26 @@ impl RowBuffers {
         Self { kept, ..self }
     }
 
-    /// Makes room for all rows of `bucket`, with undefined content.
+    /// Makes room for all rows of `bucket`. Places without a text stay NaN, so that a test fails if
+    /// somebody reads them.
     pub fn resize(&mut self, bucket: Bucket) {
         self.bucket = bucket;
-        self.dense.resize(bucket.rows * bucket.spans() * self.hidden_size, 0.0);
-        self.token_weights.resize(bucket.tokens(), 0.0);
-        self.token_vectors.resize(bucket.tokens() * self.token_vector_size, 0.0);
+        for (numbers, count) in [
+            (&mut self.dense, bucket.rows * bucket.spans() * self.hidden_size),
+            (&mut self.token_weights, bucket.tokens()),
+            (&mut self.token_vectors, bucket.tokens() * self.token_vector_size),
+        ] {
+            numbers.clear();
+            numbers.resize(count, f32::NAN);
+        }
     }
 
-    /// Writes the words of each text.
+    /// Writes the words of each text, if the model weighs words.
     pub fn fill_words(&mut self, batch: &Batch) {
         let (spans, kept) = (self.bucket.spans(), self.kept);
+        if kept == 0 {
+            return;
+        }
         self.words.clear();
         self.words.resize(self.bucket.rows * spans * kept, 0);
         self.word_weights.clear();
@@ -306,10 +315,6 @@ impl FakeSession {
     fn compute(&mut self, batch: &Batch) {
         let rows = &mut self.rows;
         rows.resize(batch.bucket());
-        // Places without a text are NaN, so that a test fails if somebody reads them.
-        rows.dense.fill(f32::NAN);
-        rows.token_weights.fill(f32::NAN);
-        rows.token_vectors.fill(f32::NAN);
         rows.fill_token_vectors(batch);
         rows.fill_words(batch);
         let bucket = batch.bucket();

@@ -232,6 +232,7 @@ mod tests {
             }
             self.rows.resize(batch.bucket());
             self.rows.dense.fill(if batch.items().len() > 1 { self.value } else { 1.0 });
+            self.rows.token_weights.fill(1.0);
             Ok(self.rows.output())
         }
     }
