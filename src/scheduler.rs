@@ -255,13 +255,14 @@ impl Scheduler {
     /// will take. So a request that comes during the run waits no longer than the workers waited
     /// for a request.
     pub(crate) fn next_work(&self, worker: usize, spare: Option<Bucket>) -> Option<Work> {
-        let asked = self.now();
         let mut state = self.0.state.lock();
+        let asked = self.now();
+        let mut now = asked;
         loop {
             if state.is_closed() {
                 return None;
             }
-            let run = state.ask_for_work(self.now(), worker);
+            let run = state.ask_for_work(now, worker);
             let effects = state.take_effects();
             if run.is_some() || !effects.is_empty() {
                 drop(state);
@@ -270,12 +271,14 @@ impl Scheduler {
                     return Some(Work::Run(Job::new(self.clone(), worker, run)));
                 }
                 state = self.0.state.lock();
+                now = self.now();
                 continue;
             }
             let Some(bucket) = spare else {
-                let began = self.now();
+                let began = now;
                 self.0.work[worker].wait_for(&mut state, allocator::KEEP_FREED);
-                if self.now().since(began) >= allocator::KEEP_FREED {
+                now = self.now();
+                if now.since(began) >= allocator::KEEP_FREED {
                     // Rows of answers are freed by other threads.
                     drop(state);
                     allocator::collect();
@@ -286,16 +289,15 @@ impl Scheduler {
             // While the cost is unknown, other workers are measuring it and must not be disturbed.
             let span = state.predict(worker, bucket).map(|time| time.min(IDLE_RUN_MAX));
             let left = match (span, state.quiet_since()) {
-                (Some(span), Some(quiet)) => {
-                    span.saturating_sub(self.now().since(quiet.max(asked)))
-                }
+                (Some(span), Some(quiet)) => span.saturating_sub(now.since(quiet.max(asked))),
                 _ => LOOK_INTERVAL,
             };
             if left.is_zero() {
-                state.warm_up(self.now(), worker, bucket);
+                state.warm_up(now, worker, bucket);
                 return Some(Work::WarmUp);
             }
             self.0.work[worker].wait_for(&mut state, left);
+            now = self.now();
         }
     }
 
