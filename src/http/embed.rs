@@ -318,7 +318,7 @@ async fn write<Q: Question>(
     let large = Q::work(&format, &answer)? >= MANY_NUMBERS;
     let model_id = state.service.model_card().map_or("", |card| &card.id);
     // This thread frees it: what another thread frees, the allocator would keep for this one alone.
-    let out = reply::room(&answer, Q::most_bytes(&format, model_id));
+    let out = held::room(reply::room(&answer, Q::most_bytes(&format, model_id)));
     let service = Arc::clone(&state.service);
     let work = move || {
         let card = service.model_card();

@@ -3,8 +3,10 @@
 //! The bytes own the permit. So it does not matter who has them, or how they end: they are sent,
 //! their stream is reset, their connection is gone.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io::{self, Write};
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -19,6 +21,28 @@ use crate::service::Permit;
 struct Held {
     answer: Vec<u8>,
     _permit: Permit,
+}
+
+thread_local! {
+    /// The room of a small answer that is gone, for the thread's next one. As the only block of its
+    /// size, an answer would make the allocator take a page from the system's, and give it back,
+    /// every few requests.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Room for an answer of so many bytes.
+pub(super) fn room(bytes: usize) -> Vec<u8> {
+    let spare = SPARE.take();
+    if spare.capacity() < bytes { Vec::with_capacity(bytes) } else { spare }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.answer.capacity() <= PART_BYTES {
+            self.answer.clear();
+            SPARE.set(mem::take(&mut self.answer));
+        }
+    }
 }
 
 impl AsRef<[u8]> for Held {

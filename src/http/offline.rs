@@ -133,7 +133,8 @@ impl Asked {
             small_vectors: &manifest.small_vectors,
             piece: &|id| tokenizer.piece(id),
         };
-        let out = reply::room(&reply, reply::most_bytes(self.format, resident.id));
+        let out =
+            Vec::with_capacity(reply::room(&reply, reply::most_bytes(self.format, resident.id)));
         let body = reply::write(out, &reply, options.vectors, self.format, &resident);
         Answered { status: OK.as_u16(), body }
     }

@@ -449,7 +449,7 @@ mod tests {
             let ranking = RerankFormat { ranking, for_voyage: false };
             let id = "a\u{1}\"/b";
             let resident = Resident { id, vocab_size: 0, small_vectors: &[], piece: &|_| None };
-            let room = reply::room(&reply, RerankRequest::most_bytes(&ranking, id)).capacity();
+            let room = reply::room(&reply, RerankRequest::most_bytes(&ranking, id));
             let vectors = Vectors::Dense;
             let answer = RerankRequest::write(Vec::new(), &reply, vectors, &ranking, &resident);
             prop_assert!(answer.len() <= room, "{} of {room}", answer.len());

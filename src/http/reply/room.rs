@@ -60,8 +60,8 @@ pub(in crate::http) const fn number_bytes(DenseForm { numbers, format }: DenseFo
     }
 }
 
-/// Room for an answer: no less than it takes, but for pieces that are longer than ids.
-pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
+/// Room for an answer, in bytes: no less than it takes, but for pieces that are longer than ids.
+pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> usize {
     let tokens = |all: &TokenVectors| most.tokens + most.token_number * all.count() as u64;
     let of = |item: &EmbeddedItem| {
         let places = item.occurrences.as_ref().map_or(0, Vec::len);
@@ -74,7 +74,7 @@ pub(in crate::http) fn room(reply: &EmbedReply, most: AnswerBytes) -> Vec<u8> {
             + item.token_vectors.as_ref().map_or(0, tokens)
     };
     let bytes = most.frame + reply.items.iter().map(of).sum::<u64>();
-    Vec::with_capacity(usize::try_from(bytes).unwrap_or(0))
+    usize::try_from(bytes).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
                 ] {
                     let format = AnswerFormat { dense, sparse };
                     let answer = write(Vec::new(), &reply, Vectors::Both, format, &resident);
-                    let room = room(&reply, most_bytes(format, id)).capacity();
+                    let room = room(&reply, most_bytes(format, id));
                     prop_assert!(answer.len() <= room, "{} of {room}", answer.len());
                 }
             }
