@@ -119,16 +119,19 @@ async fn plain(stream: TcpStream) -> Result<TcpStream, DispatchError> {
     Ok(stream)
 }
 
+/// A stream of TLS, in a box: the futures of a connection have it in several places, in turn.
+type Secured = Box<TlsStream<TcpStream>>;
+
 async fn secure(
     acceptor: TlsAcceptor,
     time: Duration,
     stream: TcpStream,
-) -> Result<TlsStream<TcpStream>, DispatchError> {
+) -> Result<Secured, DispatchError> {
     set_up(&stream);
     match timeout(time, acceptor.accept(stream)).await {
         Ok(Ok(mut stream)) => {
             stream.get_mut().1.set_buffer_limit(Some(PART_BYTES));
-            Ok(stream)
+            Ok(Box::new(stream))
         }
         // Scanners and plain HTTP do this all day.
         Ok(Err(error)) => {
@@ -192,13 +195,8 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
 fn http_1_or_2(
     state: web::Data<AppState>,
     draining: GracefulShutdownSignal,
-) -> impl ServiceFactory<
-    TlsStream<TcpStream>,
-    Config = (),
-    Response = (),
-    Error = DispatchError,
-    InitError = (),
-> {
+) -> impl ServiceFactory<Secured, Config = (), Response = (), Error = DispatchError, InitError = ()>
+{
     fn_factory(move || {
         let http_1 = http_1(state.clone(), draining.clone()).new_service(());
         let app = application(&state).new_service(());
@@ -206,11 +204,12 @@ fn http_1_or_2(
         async move {
             let (http_1, app) = (Rc::new(http_1.await?), Rc::new(app.await?));
             let dates = ServiceConfig::default();
-            let serve = move |stream: TlsStream<TcpStream>| {
+            let serve = move |stream: Secured| {
                 let (http_1, app) = (Rc::clone(&http_1), Rc::clone(&app));
                 let (dates, draining) = (dates.clone(), wait(draining.clone()));
                 let state = state.clone();
-                async move {
+                // In a box: actix has the future twice, and the handshake's in its place before.
+                Box::pin(async move {
                     if stream.get_ref().1.alpn_protocol() != Some(HTTP_2) {
                         return http_1.call(stream).await;
                     }
@@ -221,7 +220,7 @@ fn http_1_or_2(
                         tracing::debug!(%error, "a connection of HTTP/2 failed");
                         DispatchError::Io(io::Error::other(error))
                     })
-                }
+                })
             };
             Ok(serve.into_service())
         }

@@ -169,23 +169,24 @@ async fn within_time<B: Body + Send + 'static, T>(
     let head = Head::read(request.headers(), &state.config, &RequestContext::of(request))?;
     let permit = admit(&head.asked);
     let refused = |error| ApiError::from_embed(error, head.timeout, FieldNames::default());
-    let permit = permit.map_err(refused)?;
-    let (bytes, permit) = receive::<B>(state, head, payload, permit).await?;
+    let mut permit = permit.map_err(refused)?;
+    let bytes = receive::<B>(state, head, payload, &mut permit).await?;
     let left = head.left(state.clock.now())?;
-    let work = async {
+    // In a box: a request takes room for its work only when its body is there.
+    let work = Box::pin(async {
         let (body, permit) = parse::<B>(state, bytes, head.packing, permit).await?;
         work(body, head, permit).await
-    };
+    });
     rt::time::timeout(left, work).await.map_err(|_| ApiError::deadline(head.timeout))?
 }
 
-/// Reads the body; gives the permit back, which holds its bytes.
+/// Reads the body, whose bytes `permit` holds.
 async fn receive<B: Body>(
     state: &AppState,
     head: Head,
     payload: web::Payload,
-    mut permit: Permit,
-) -> Result<(Vec<u8>, Permit), ApiError> {
+    permit: &mut Permit,
+) -> Result<Vec<u8>, ApiError> {
     // Whichever time is over first: it is the client who is late.
     let left = head.left(state.clock.now())?;
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
@@ -200,8 +201,7 @@ async fn receive<B: Body>(
         if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }
     });
     let bytes = rt::time::timeout(body_timeout.min(left), reading).await;
-    let bytes = bytes.map_err(|_| ApiError::body_timeout(body_timeout.min(head.timeout)))??;
-    Ok((bytes, permit))
+    bytes.map_err(|_| ApiError::body_timeout(body_timeout.min(head.timeout)))?
 }
 
 /// Holds `bytes` from now on; refuses when there is no room.

@@ -120,7 +120,9 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .handshake::<_, SentPart>(stream);
-    let Ok(connection) = timeout(timeouts.head, handshake).await else { return Ok(()) };
+    // In a box, which is gone when the connection is there.
+    let handshake = timeout(timeouts.head, Box::pin(handshake));
+    let Ok(connection) = handshake.await else { return Ok(()) };
     let mut connection = connection?;
     let (streams, head_bytes, idle) = (Cell::new(0), Cell::new(0), timeouts.idle);
     let serving = Serving { application, dates, timeouts, streams, head_bytes };
