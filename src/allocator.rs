@@ -1,7 +1,7 @@
 //! Freed memory goes back to the system soon, also that of an idle process.
 //!
 //! The allocator, mimalloc, returns memory only while it works, and each thread keeps blocks of its
-//! own that other threads freed.
+//! own that other threads freed. Engines have glibc's, which keeps what lies between blocks in use.
 
 use std::ffi::c_long;
 use std::time::Duration;
@@ -58,6 +58,9 @@ fn give_back() {
             was_idle = is_idle;
         }
         collect();
+        if was_idle {
+            trim();
+        }
     }
 }
 
@@ -72,6 +75,15 @@ pub(crate) async fn give_back_of_thread() {
     loop {
         tokio::time::sleep(KEEP_FREED).await;
         collect();
+    }
+}
+
+/// Gives back what engines have freed. Locks their allocator for some milliseconds.
+#[expect(unsafe_code, reason = "only a function in C does it")]
+fn trim() {
+    // SAFETY: any thread may call it at any time; it frees nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
