@@ -19,8 +19,8 @@ use model::package::manifest::Manifest;
 use model::tokenize::TextTokenizer;
 pub use scheduling::Refusal;
 pub use scheduling::batch::Vectors;
-use settings::limits::{MaxBatchTokens, MaxItemBytes};
-use settings::{DoorConfig, OptimizeFor, TokenInput, cores};
+use settings::limits::MaxBatchTokens;
+use settings::{Config, OptimizeFor, cores};
 
 mod assembly;
 pub(crate) mod chunking;
@@ -41,13 +41,13 @@ pub(crate) use assembly::{Assembly, assemble};
 use compute::ComputePool;
 pub(crate) use compute::Wanted;
 pub(crate) use door::{Door, Permit, RequestHead, earned_bytes};
-pub(crate) use embedding::{json_bytes, prompt};
+pub(crate) use embedding::{ignores, json_bytes, prompt};
 pub(crate) use facts::Facts;
 use figures::Figures;
 pub use request::Input;
 pub(crate) use request::{
     AnswerBytes, EmbedError, EmbedOptions, EmbedReply, EmbedRequest, EmbeddedItem, InputType,
-    Lexical, Milestones, ModelCard, Occurrence, OverLong,
+    Lexical, Milestones, Occurrence, OverLong,
 };
 use tokenizing::Pace;
 
@@ -80,26 +80,11 @@ pub struct Tuned {
     pub measured: Vec<Measured>,
 }
 
-/// What clients are told apart from the model.
-#[derive(Debug, Clone)]
-pub struct ServiceOptions {
-    /// Names besides the manifest's.
-    pub model_aliases: Vec<String>,
-    /// What token ids are when a request does not say.
-    pub token_input: TokenInput,
-    /// Bytes of one text, also of one that token ids stand for.
-    pub max_item_bytes: MaxItemBytes,
-    /// What requests may hold before they wait.
-    pub door: DoorConfig,
-    /// Whether what happens is recorded for `/metrics`.
-    pub metrics: bool,
-}
-
 /// The service; exists from the first moment, long before its model does.
 pub struct EmbeddingService {
     clock: Arc<dyn Clock>,
     metrics: Option<Arc<Metrics>>,
-    options: ServiceOptions,
+    config: Config,
     started: Moment,
     created_unix_s: u64,
     door: Arc<Door>,
@@ -109,7 +94,7 @@ pub struct EmbeddingService {
     phase: CurrentPhase,
     /// Why the model cannot be run; set before the phase says so.
     failure: OnceLock<String>,
-    card: OnceLock<ModelCard>,
+    card: OnceLock<Manifest>,
     resident: OnceLock<Arc<ResidentModel>>,
     figures: OnceLock<Figures>,
     deep_check: SharedCheck,
@@ -118,18 +103,18 @@ pub struct EmbeddingService {
 
 impl EmbeddingService {
     /// A service that is loading.
-    pub fn new(options: ServiceOptions, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(config: &Config, clock: Arc<dyn Clock>) -> Self {
         let threads = cores();
-        let door = Door::new(options.door.max_inflight_bytes);
+        let door = Door::new(config.door.max_inflight_bytes);
         Self {
             started: clock.now(),
             pace: Arc::new(Pace::new(Arc::clone(&clock), threads)),
             clock,
-            metrics: options.metrics.then(|| Arc::new(Metrics::new())),
+            metrics: config.http.metrics.then(|| Arc::new(Metrics::new())),
             public_door: door.public(),
             door,
             compute: ComputePool::new(threads),
-            options,
+            config: config.clone(),
             created_unix_s: unix_seconds(),
             phase: CurrentPhase::default(),
             failure: OnceLock::new(),
@@ -143,25 +128,9 @@ impl EmbeddingService {
 
     /// Tells the model's name while its files are still being verified.
     pub fn announce(&self, manifest: &Manifest) {
-        let mut aliases = manifest.aliases.clone();
-        aliases.extend(self.options.model_aliases.iter().cloned());
-        let _ = self.card.set(ModelCard {
-            id: manifest.model_id.clone(),
-            aliases,
-            revision: manifest.revision.clone(),
-            kind: manifest.kind,
-            hidden_size: manifest.hidden_size,
-            vocab_size: manifest.vocab_size,
-            max_input_tokens: manifest.max_input_tokens,
-            dimensions: manifest.dimensions(),
-            small_vectors: manifest.small_vectors.clone(),
-            has_sparse: manifest.sparse.is_some(),
-            has_question_table: manifest.has_question_table(),
-            token_vector_size: manifest.token_vector_size,
-            prompts: prompts(manifest),
-            default_prompt: manifest.default_prompt,
-            created_unix_s: self.created_unix_s,
-        });
+        let mut card = manifest.clone();
+        card.aliases.extend_from_slice(&self.config.model_aliases);
+        let _ = self.card.set(card);
     }
 
     /// Takes requests from now on, unless the process is already draining.
@@ -237,16 +206,22 @@ impl EmbeddingService {
         self.phase.get()
     }
 
-    /// The resident model; `None` until its manifest has been read.
-    pub(crate) fn model_card(&self) -> Option<&ModelCard> {
+    /// The manifest of the resident model, with the aliases that the configuration adds; `None`
+    /// until it has been read.
+    pub(crate) fn model_card(&self) -> Option<&Manifest> {
         self.card.get()
+    }
+
+    /// Seconds since the Unix epoch at which the process began to load the model.
+    pub(crate) const fn created_unix_s(&self) -> u64 {
+        self.created_unix_s
     }
 
     /// Whether `name` is the model's id or an alias.
     pub(crate) fn knows_model(&self, name: &str) -> bool {
-        self.card
-            .get()
-            .is_some_and(|card| card.id == name || card.aliases.iter().any(|alias| alias == name))
+        let names =
+            |card: &Manifest| card.model_id == name || card.aliases.iter().any(|a| a == name);
+        self.card.get().is_some_and(names)
     }
 
     /// The vocabulary piece of a token id.
@@ -305,11 +280,4 @@ impl EmbeddingService {
             (Phase::Loading | Phase::Ready, _) => Err(Refusal::Loading),
         }
     }
-}
-
-/// What texts can be used for, as far as the model tells uses apart.
-fn prompts(manifest: &Manifest) -> Vec<InputType> {
-    let prompts = &manifest.prompts;
-    let query = prompts.query.as_ref().map(|_| InputType::Query);
-    query.into_iter().chain(prompts.passage.as_ref().map(|_| InputType::Passage)).collect()
 }

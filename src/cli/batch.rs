@@ -15,7 +15,6 @@ use serde_json::{Map, Value};
 use super::Incomplete;
 use super::load::need_embeddings;
 use super::offline::Production;
-use super::serve;
 use crate::corpus::{
     CorpusError, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals, Window,
     on_all_cores, stream,
@@ -69,7 +68,7 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let package = ModelPackage::read_manifest(&config.package)?;
     need_embeddings(package.manifest())?;
     let package = package.with_default_prompt(config.default_prompt)?;
-    let service = serve::service(config, Arc::new(RealClock::new()));
+    let service = EmbeddingService::new(config, Arc::new(RealClock::new()));
     service.announce(package.manifest());
     let mut windows = Requests::open(input, &service, &config.http)?.peekable();
     if windows.peek().is_none() {

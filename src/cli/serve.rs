@@ -16,7 +16,7 @@ use crate::http::{self, Entrance};
 use crate::metrics::memory;
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
-use crate::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
+use crate::service::{EmbeddingService, ResidentModel, Tuned};
 use crate::shutdown::Signals;
 use crate::supervisor;
 use crate::telemetry;
@@ -46,24 +46,12 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let open_files_max = descriptors::raise_limit();
     tracing::debug!(open_files_max, "the limit of open files is raised");
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let service = Arc::new(service(config, Arc::clone(&clock)));
+    let service = Arc::new(EmbeddingService::new(config, Arc::clone(&clock)));
     // A wrong directory is said at once, before the port is taken.
     let package = ModelPackage::read_manifest(&config.package)?;
     service.announce(package.with_default_prompt(config.default_prompt)?.manifest());
     let entrance = open(config)?;
     http::block_on(run(config, service, clock, entrance))
-}
-
-/// A service without a model.
-pub(super) fn service(config: &Config, clock: Arc<dyn Clock>) -> EmbeddingService {
-    let options = ServiceOptions {
-        model_aliases: config.model_aliases.clone(),
-        token_input: config.token_input,
-        max_item_bytes: config.http.max_item_bytes,
-        door: config.door,
-        metrics: config.http.metrics,
-    };
-    EmbeddingService::new(options, clock)
 }
 
 fn open(config: &Config) -> anyhow::Result<Entrance> {

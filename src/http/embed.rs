@@ -17,7 +17,7 @@ use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
-use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted};
+use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted, ignores};
 use clock::Moment;
 use scheduling::batch::Priority;
 use settings::HttpConfig;
@@ -124,9 +124,9 @@ async fn work<Q: Question>(
     let (request, format) = question.ask(vectors, &head.asked, &state.config, &state.service)?;
     let parsed = state.clock.now();
     let card = state.service.model_card();
-    let most = Q::most_bytes(&format, card.map_or("", |card| &card.id));
+    let most = Q::most_bytes(&format, card.map_or("", |card| &card.model_id));
     let asked = request.options.input_type;
-    let no_prompt = card.is_some_and(|card| card.ignores(asked));
+    let no_prompt = card.is_some_and(|card| ignores(card, asked));
     let answer = state.service.embed(request, most, &mut permit).await;
     let answer = answer.map_err(|error| ApiError::from_embed(error, head.timeout, names))?;
     let (items, tokens) = (answer.items.len(), answer.prompt_tokens);
@@ -316,14 +316,14 @@ async fn write<Q: Question>(
     permit: Permit,
 ) -> Result<Bytes, ApiError> {
     let large = Q::work(&format, &answer)? >= MANY_NUMBERS;
-    let model_id = state.service.model_card().map_or("", |card| &card.id);
+    let model_id = state.service.model_card().map_or("", |card| &card.model_id);
     // This thread frees it: what another thread frees, the allocator would keep for this one alone.
     let out = held::room(reply::room(&answer, Q::most_bytes(&format, model_id)));
     let service = Arc::clone(&state.service);
     let work = move || {
         let card = service.model_card();
         let resident = Resident {
-            id: card.map_or("", |card| &card.id),
+            id: card.map_or("", |card| &card.model_id),
             vocab_size: card.map_or(0, |card| card.vocab_size),
             small_vectors: card.map_or(&[], |card| &card.small_vectors),
             piece: &|id| service.piece(id),

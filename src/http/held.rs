@@ -161,21 +161,16 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::service::{EmbeddingService, ServiceOptions};
+    use crate::service::EmbeddingService;
     use clock::RealClock;
-    use settings::limits::{MaxInflightBytes, MaxItemBytes};
-    use settings::{DoorConfig, TokenInput};
+    use settings::Config;
+    use settings::limits::MaxInflightBytes;
 
     fn service(max_inflight_bytes: u64) -> EmbeddingService {
-        let max_inflight_bytes = MaxInflightBytes::new(max_inflight_bytes).expect("in range");
-        let options = ServiceOptions {
-            model_aliases: Vec::new(),
-            token_input: TokenInput::Model,
-            max_item_bytes: MaxItemBytes::DEFAULT,
-            door: DoorConfig { max_inflight_bytes, ..DoorConfig::default() },
-            metrics: false,
-        };
-        EmbeddingService::new(options, Arc::new(RealClock::new()))
+        let mut config = Config::default();
+        config.door.max_inflight_bytes =
+            MaxInflightBytes::new(max_inflight_bytes).expect("in range");
+        EmbeddingService::new(&config, Arc::new(RealClock::new()))
     }
 
     /// The lengths of the parts in which a connection takes an answer of `length` bytes.

@@ -2,7 +2,8 @@
 
 use super::error::{ApiError, Code};
 use crate::health::Phase;
-use crate::service::{EmbeddingService, InputType, ModelCard, Refusal};
+use crate::service::{EmbeddingService, InputType, Refusal};
+use model::package::manifest::Manifest;
 use settings::{Dialect, HttpConfig, PROMPT_ENDS};
 
 /// What clients such as LiteLLM put in front of a model's name.
@@ -29,8 +30,8 @@ pub(super) fn prompt_of(
     asked.or_else(|| knows(name).then_some(InputType::Default))
 }
 
-/// The card of the resident model, as soon as it is loaded.
-pub(super) fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
+/// The manifest of the resident model, as soon as it is loaded.
+pub(super) fn card(service: &EmbeddingService) -> Result<&Manifest, ApiError> {
     let phase = service.phase();
     let card = service.model_card().filter(|_| phase != Phase::Loading);
     card.ok_or_else(|| {
@@ -44,7 +45,7 @@ pub(super) fn card(service: &EmbeddingService) -> Result<&ModelCard, ApiError> {
 
 /// The name is not repeated: it may be anything of any length.
 pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
-    let served = service.model_card().map_or("", |card| &card.id);
+    let served = service.model_card().map_or("", |card| &card.model_id);
     let message = format!(
         "this model is not served here; send \"{served}\", or leave model out (GET /v1/models has \
          the aliases)"

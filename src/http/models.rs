@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::error::{ApiError, OK};
 use super::model_name::{PROMPTS, card, prompt_of, unknown_model};
 use super::state::AppState;
-use crate::service::{InputType, ModelCard};
-use model::package::manifest::PromptName;
+use crate::service::InputType;
+use model::package::manifest::{Manifest, PromptName};
 use settings::Dialect;
 
 /// The resident model, under each of its names with a prompt too.
@@ -38,7 +38,7 @@ pub(super) struct Model<'a> {
     /// Tokens of the longest item that is not cut, special tokens included.
     max_input_tokens: usize,
     /// What requests may send as `dimensions`.
-    dimensions: &'a [usize],
+    dimensions: Vec<usize>,
     /// Whether there are lexical weights.
     sparse: bool,
     /// Numbers of a token's vector; absent for a model without such vectors.
@@ -49,12 +49,13 @@ pub(super) struct Model<'a> {
 /// The resident model; its own name comes first.
 pub(super) async fn list(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = card(&state.service)?;
-    let with_prompt = PROMPTS
-        .iter()
-        .map(|(_, prompt)| *prompt)
-        .filter(|prompt| state.config.speaks(Dialect::Nim) && card.prompts.contains(prompt));
+    let has = |name| card.prompts.text(name).is_some();
+    let with_prompt = PROMPTS.iter().map(|(_, prompt)| *prompt).filter(|prompt| {
+        state.config.speaks(Dialect::Nim) && prompt.prompt_name().is_some_and(has)
+    });
     let names = std::iter::once(InputType::Default).chain(with_prompt);
-    let data = names.map(|prompt| model(card, prompt)).collect();
+    let created = state.service.created_unix_s();
+    let data = names.map(|prompt| model(card, created, prompt)).collect();
     Ok(HttpResponse::build(OK).json(ModelList { object: "list", data }))
 }
 
@@ -66,29 +67,28 @@ pub(super) async fn find(
     let card = card(&state.service)?;
     let prompt = prompt_of(&name, &state.config, &state.service);
     let prompt = prompt.ok_or_else(|| unknown_model(&state.service))?;
-    Ok(HttpResponse::build(OK).json(model(card, prompt)))
+    Ok(HttpResponse::build(OK).json(model(card, state.service.created_unix_s(), prompt)))
 }
 
-fn model(card: &ModelCard, prompt: InputType) -> Model<'_> {
+fn model(card: &Manifest, created: u64, prompt: InputType) -> Model<'_> {
     let suffix = PROMPTS.iter().find(|(_, of)| *of == prompt).map_or("", |(suffix, _)| *suffix);
     let name = |name: &String| format!("{name}{suffix}");
     Model {
-        id: name(&card.id),
+        id: name(&card.model_id),
         object: "model",
-        created: card.created_unix_s,
+        created,
         owned_by: "duovec",
         aliases: card.aliases.iter().map(name).collect(),
         prompt: match prompt {
-            InputType::Default => card.default_prompt.map(PromptName::name),
-            InputType::Query => Some(PromptName::Query.name()),
-            InputType::Passage => Some(PromptName::Passage.name()),
-            InputType::Other | InputType::Ranking => None,
-        },
+            InputType::Default => card.default_prompt,
+            asked => asked.prompt_name(),
+        }
+        .map(PromptName::name),
         revision: &card.revision,
         kind: card.kind.name(),
         max_input_tokens: card.max_input_tokens,
-        dimensions: &card.dimensions,
-        sparse: card.has_sparse,
+        dimensions: card.dimensions(),
+        sparse: card.sparse.is_some(),
         token_vector_size: card.token_vector_size,
     }
 }

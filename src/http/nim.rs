@@ -72,10 +72,10 @@ async fn ready(state: Data<AppState>) -> HttpResponse {
 
 async fn metadata(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = model_name::card(&state.service)?;
-    let model_url = format!("{}:{}", card.id, card.revision);
+    let model_url = format!("{}:{}", card.model_id, card.revision);
     Ok(HttpResponse::build(OK).json(Metadata {
         version: env!("CARGO_PKG_VERSION"),
-        model_info: [ModelInfo { short_name: &card.id, model_url }],
+        model_info: [ModelInfo { short_name: &card.model_id, model_url }],
         license_info: License { name: env!("CARGO_PKG_LICENSE") },
         asset_info: [],
         repository_override: "",

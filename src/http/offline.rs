@@ -12,7 +12,8 @@ use super::reply::{self, AnswerFormat};
 use crate::scheduler::TextRow;
 use crate::service::chunking::TextsToRun;
 use crate::service::{
-    EmbedError, EmbedRequest, EmbeddingService, Lexical, RequestHead, Vectors, assemble, looked_up,
+    EmbedError, EmbedRequest, EmbeddingService, Lexical, RequestHead, Vectors, assemble, ignores,
+    looked_up,
 };
 use model::package::manifest::Manifest;
 use model::tokenize::TextTokenizer;
@@ -85,7 +86,7 @@ impl Asked {
     /// Whether it asks for a prompt of a model without any, which changes nothing.
     pub(crate) fn asks_in_vain(&self, service: &EmbeddingService) -> bool {
         let asked = self.request.options.input_type;
-        service.model_card().is_some_and(|card| card.ignores(asked))
+        service.model_card().is_some_and(|card| ignores(card, asked))
     }
 
     /// Token ids of its texts, or of their chunks.

@@ -14,8 +14,7 @@ use super::headers::JSON;
 use super::payload::USES;
 use super::rerank::RerankScore;
 use super::state::AppState;
-use crate::service::ModelCard;
-use model::package::manifest::ModelKind;
+use model::package::manifest::{Manifest, ModelKind};
 use settings::limits::{MaxItems, MaxRequestTimeoutMs};
 use settings::{Dialect, HttpConfig};
 
@@ -33,7 +32,7 @@ struct DescribedServer<'a> {
     max_request_timeout: MaxRequestTimeoutMs,
     dialects: &'a [Dialect],
     /// `None` until the package is read.
-    card: Option<&'a ModelCard>,
+    card: Option<&'a Manifest>,
 }
 
 /// `/openapi.json`. Anybody may ask for it, so it is written once, and once more when the model's
@@ -66,7 +65,7 @@ fn document(facts: &DescribedServer<'_>) -> Value {
     schemas["Documents"]["maxItems"] = facts.max_items.get().saturating_sub(1).into();
     if let Some(card) = facts.card {
         schemas["TokenId"]["maximum"] = card.vocab_size.saturating_sub(1).into();
-        let lengths = card.dimensions.iter().map(|&length| Value::from(length));
+        let lengths = card.dimensions().into_iter().map(Value::from);
         schemas["Dimensions"]["enum"] = lengths.chain([Value::Null]).collect();
         schemas["RerankScore"]["enum"] = json!(RerankScore::of_model(Some(card)));
         if card.token_vector_size.is_none() {
@@ -76,8 +75,9 @@ fn document(facts: &DescribedServer<'_>) -> Value {
         if card.small_vectors.is_empty() {
             schemas["OutputType"]["enum"] = json!(["float", "float32", "float16", "base64"]);
         }
-        if !card.prompts.is_empty() {
-            let words = USES.iter().filter(|(_, of, _)| card.prompts.contains(of));
+        if !card.prompts.are_none() {
+            let has = |name| card.prompts.text(name).is_some();
+            let words = USES.iter().filter(|(_, of, _)| of.prompt_name().is_some_and(has));
             schemas["InputType"]["enum"] = words.map(|(word, ..)| *word).collect();
         }
     }
@@ -86,7 +86,7 @@ fn document(facts: &DescribedServer<'_>) -> Value {
 }
 
 /// Whether the model serves a path; every path, until the package is read.
-pub(super) fn is_served(path: &str, card: Option<&ModelCard>) -> bool {
+pub(super) fn is_served(path: &str, card: Option<&Manifest>) -> bool {
     let is_of = |paths: &[&str]| paths.contains(&path);
     match card.map_or(ModelKind::Embedding, |card| card.kind) {
         ModelKind::Embedding => true,

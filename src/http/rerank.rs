@@ -14,9 +14,9 @@ use super::payload::{
 use super::reply::{self, Resident, Usage, frame_bytes};
 use crate::service::{
     AnswerBytes, EmbedReply, EmbedRequest, EmbeddedItem, EmbeddingService, Input, InputType,
-    ModelCard, RequestHead, Vectors, json_bytes,
+    RequestHead, Vectors, json_bytes,
 };
-use model::package::manifest::ModelKind;
+use model::package::manifest::{Manifest, ModelKind};
 use settings::HttpConfig;
 use vectors::tokens::TokenVectors;
 use vectors::{dense, sparse};
@@ -58,9 +58,9 @@ pub(super) enum RerankScore {
 impl RerankScore {
     /// Those that the model has. The first one is the best, but for those that take kilobytes of
     /// memory for each token.
-    pub(super) fn of_model(card: Option<&ModelCard>) -> &'static [Self] {
+    pub(super) fn of_model(card: Option<&Manifest>) -> &'static [Self] {
         let Some(card) = card else { return &[Self::Dense] };
-        match (card.kind, card.has_sparse, card.token_vector_size.is_some()) {
+        match (card.kind, card.sparse.is_some(), card.token_vector_size.is_some()) {
             (ModelKind::CrossEncoder, ..) => &[Self::CrossEncoder],
             (ModelKind::Sparse, ..) => &[Self::Lexical],
             (_, true, true) => &[Self::Hybrid, Self::Dense, Self::Lexical, Self::Tokens, Self::All],

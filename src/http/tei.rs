@@ -115,10 +115,10 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
         ModelKind::CrossEncoder => TeiModelType::Reranker { id2label, label2id },
     };
     Ok(HttpResponse::build(OK).json(Info {
-        model_id: &card.id,
+        model_id: &card.model_id,
         model_sha: &card.revision,
         model_dtype: &resident.engine.info().precision,
-        served_model_name: &card.id,
+        served_model_name: &card.model_id,
         model_type,
         max_concurrent_requests: config.max_connections.get(),
         max_input_length: card.max_input_tokens,

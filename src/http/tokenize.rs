@@ -106,7 +106,7 @@ fn write(
     let answer = TokenLists {
         object: "list",
         data: data.collect(),
-        model: card.map_or("", |card| &card.id),
+        model: card.map_or("", |card| &card.model_id),
         max_input_tokens: card.map_or(0, |card| card.max_input_tokens),
     };
     held::write(&answer, permit)

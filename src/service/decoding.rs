@@ -16,7 +16,7 @@ impl EmbeddingService {
     /// Which tokenizer the token ids of a request are of: the request says it, else the server's
     /// setting does.
     pub(super) fn token_input(&self, options: &EmbedOptions) -> TokenInput {
-        options.token_input.unwrap_or(self.options.token_input)
+        options.token_input.unwrap_or(self.config.token_input)
     }
 
     /// Makes texts of token ids that are not the model's.
@@ -44,7 +44,7 @@ impl EmbeddingService {
     pub(super) fn decode_here(&self, request: EmbedRequest) -> Result<EmbedRequest, EmbedError> {
         let Some(decoder) = self.decoder(&request) else { return Ok(request) };
         let EmbedRequest { inputs, options, chunking } = request;
-        let texts = decode_part(&decoder, inputs, 0, self.options.max_item_bytes.get())?;
+        let texts = decode_part(&decoder, inputs, 0, self.config.http.max_item_bytes.get())?;
         let inputs = texts.into_iter().map(|text| Input::Text(text.into())).collect();
         Ok(EmbedRequest { inputs, options, chunking })
     }
@@ -99,7 +99,7 @@ impl EmbeddingService {
         decoder: Arc<Decoder>,
         permit: &mut Permit,
     ) -> Result<Vec<String>, EmbedError> {
-        let limit = self.options.max_item_bytes.get();
+        let limit = self.config.http.max_item_bytes.get();
         let mut texts: Vec<String> = Vec::with_capacity(inputs.len());
         // Ids and texts are in memory together, and a text may be far larger than its ids.
         let mut bytes: u64 = inputs.iter().map(Input::bytes).sum();

@@ -289,7 +289,7 @@ impl EmbeddingService {
 
     /// The priority of a request that names `named`, and whose size says `by_size`.
     pub(super) const fn priority(&self, named: Option<Priority>, by_size: Priority) -> Priority {
-        match (named, self.options.door.raised_priority) {
+        match (named, self.config.door.raised_priority) {
             (Some(Priority::Bulk), _) => Priority::Bulk,
             (Some(Priority::Interactive), RaisedPriority::Obey) => Priority::Interactive,
             (Some(Priority::Interactive) | None, _) => by_size,

@@ -369,19 +369,22 @@ pub(crate) fn prompt(
     manifest: &Manifest,
     input_type: InputType,
 ) -> Result<Option<PromptName>, EmbedError> {
-    let name = match input_type {
+    match input_type {
         InputType::Default => return Ok(manifest.default_prompt),
         InputType::Ranking => return Ok(own_prompt(manifest, PromptName::Passage)),
-        InputType::Query => Some(PromptName::Query),
-        InputType::Passage => Some(PromptName::Passage),
-        InputType::Other => None,
-    };
-    let has = |name| manifest.prompts.text(name).is_some();
-    match name {
-        Some(name) if has(name) => Ok(Some(name)),
-        _ if manifest.prompts.are_none() => Ok(None),
-        _ => Err(EmbedError::NoPrompt(input_type)),
+        InputType::Query | InputType::Passage | InputType::Other => {}
     }
+    match input_type.prompt_name().and_then(|name| own_prompt(manifest, name)) {
+        None if !manifest.prompts.are_none() => Err(EmbedError::NoPrompt(input_type)),
+        name => Ok(name),
+    }
+}
+
+/// Whether a request that asks for this use asks for a prompt, and the model has none at all.
+pub(crate) fn ignores(manifest: &Manifest, asked: InputType) -> bool {
+    let asks = !matches!(asked, InputType::Default | InputType::Ranking);
+    let is_looked_up = manifest.has_question_table() && asked == InputType::Query;
+    asks && manifest.prompts.are_none() && !is_looked_up
 }
 
 /// A prompt, if the model has it.

@@ -60,7 +60,7 @@ impl Facts {
         let (card, phase, now) = (service.card.get(), service.phase(), service.clock.now());
         let running = service.resident.get().zip(service.figures.get());
         let running = running.map(|(resident, figures)| RunningModel {
-            token_input: service.options.token_input.name(),
+            token_input: service.config.token_input.name(),
             resident,
             snapshot: resident.scheduler.snapshot(),
             sample: figures.latest(),
@@ -76,7 +76,7 @@ impl Facts {
         let failure = service.failure.get().filter(|_| phase == Phase::Failed);
         Self {
             status,
-            model: card.map(|card| card.id.clone()),
+            model: card.map(|card| card.model_id.clone()),
             engine: running.as_ref().map(|running| running.resident.engine.info().kind.name()),
             workers: json!({"live": live, "total": total, "busy": busy}),
             queue_depth: snapshot.map_or(0, |snapshot| snapshot.queue_depth),

@@ -6,12 +6,11 @@ use thiserror::Error;
 use super::chunking::{ChunkFault, Chunking, TextChunk};
 use crate::scheduler::CacheUse;
 use clock::Moment;
-use model::package::manifest::{ModelKind, PromptName};
+use model::package::manifest::PromptName;
 use model::tokenize::{Offsets, OpenAiEncoding, Span};
 use scheduling::Refusal;
 use scheduling::batch::{Priority, Vectors};
 use settings::TokenInput;
-use vectors::small::Ranges;
 use vectors::sparse::{Selection, SparseVector};
 use vectors::tokens::TokenVectors;
 
@@ -59,6 +58,17 @@ pub(crate) enum InputType {
     /// if the model has one. A cross-encoder reads each passage with the query, and these pairs are
     /// what is answered.
     Ranking,
+}
+
+impl InputType {
+    /// The prompt that a text for this use has, if the model has it.
+    pub(crate) const fn prompt_name(self) -> Option<PromptName> {
+        match self {
+            Self::Query => Some(PromptName::Query),
+            Self::Passage => Some(PromptName::Passage),
+            Self::Default | Self::Other | Self::Ranking => None,
+        }
+    }
 }
 
 /// Where lexical weights come from.
@@ -222,44 +232,6 @@ pub(crate) enum EmbedError {
     EngineFailed(String),
     #[error("item {index} has a vector that is not finite")]
     NonFinite { index: usize },
-}
-
-/// What `/v1/models` tells of the resident model.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ModelCard {
-    pub id: String,
-    /// Other names that clients may send.
-    pub aliases: Vec<String>,
-    pub revision: String,
-    pub kind: ModelKind,
-    pub hidden_size: usize,
-    /// Above every token id.
-    pub vocab_size: usize,
-    pub max_input_tokens: usize,
-    /// Ascending; the hidden size is the last. A cross-encoder has none.
-    pub dimensions: Vec<usize>,
-    /// Of each length whose vectors can be had in bytes and bits.
-    pub(crate) small_vectors: Vec<Ranges>,
-    pub has_sparse: bool,
-    /// Whether questions are weighed by a table of the model's own.
-    pub(crate) has_question_table: bool,
-    /// Floats of a token's vector, if there are such vectors.
-    pub(crate) token_vector_size: Option<usize>,
-    /// Texts can have one of them in front.
-    pub prompts: Vec<InputType>,
-    /// What texts have in front whose request asks for none.
-    pub default_prompt: Option<PromptName>,
-    /// Seconds since the Unix epoch at which the process began to load the model.
-    pub created_unix_s: u64,
-}
-
-impl ModelCard {
-    /// Whether a request that asks for this use asks for a prompt, and the model has none at all.
-    pub(crate) fn ignores(&self, asked: InputType) -> bool {
-        let asks = !matches!(asked, InputType::Default | InputType::Ranking);
-        let is_looked_up = self.has_question_table && asked == InputType::Query;
-        asks && self.prompts.is_empty() && !is_looked_up
-    }
 }
 
 /// The answer to a request.

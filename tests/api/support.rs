@@ -14,7 +14,7 @@ use clock::{Clock, RealClock};
 use duovec::engine::Engine;
 use duovec::http::{self, Entrance};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
-use duovec::service::{EmbeddingService, ResidentModel, ServiceOptions, Tuned};
+use duovec::service::{EmbeddingService, ResidentModel, Tuned};
 use duovec::worker::pool::{PoolConfig, WorkerPool};
 use fastrand::Rng;
 use model::tokenize::TextTokenizer;
@@ -27,7 +27,9 @@ use serde_json::Value;
 use settings::limits::{
     Bounded, CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers,
 };
-use settings::{Address, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput};
+use settings::{
+    Address, Config, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput,
+};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -216,27 +218,26 @@ impl Server {
     fn start(change: impl FnOnce(&mut Setup)) -> Self {
         let mut setup = Setup::new();
         change(&mut setup);
-        let config = setup.http;
+        let config = Config {
+            http: setup.http,
+            door: setup.door,
+            model_aliases: setup.model_aliases,
+            token_input: setup.token_input,
+            ..Config::default()
+        };
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
         let model = Model::new(setup.gives, setup.cache_bytes, &clock);
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
-        let entrance = Entrance::open(local, &config).expect("a free port and good files");
+        let entrance = Entrance::open(local, &config.http).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
-        let options = ServiceOptions {
-            model_aliases: setup.model_aliases,
-            token_input: setup.token_input,
-            max_item_bytes: config.max_item_bytes,
-            door: setup.door,
-            metrics: config.metrics,
-        };
-        let service = Arc::new(EmbeddingService::new(options, clock));
+        let service = Arc::new(EmbeddingService::new(&config, clock));
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&service);
         let thread = thread::spawn(move || {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            let serving = http::serve(entrance, served, config, setup.drain_timeout, shutdown);
+            let serving = http::serve(entrance, served, config.http, setup.drain_timeout, shutdown);
             // As a local task, the way the command line runs it.
             http::block_on(async { tokio::task::spawn_local(serving).await })
                 .expect("serve does not panic")

@@ -1,6 +1,7 @@
 //! The file is the code's: its references, routes, fields, words and errors.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::*;
 use crate::http::error::Code;
@@ -13,14 +14,15 @@ use crate::http::tei::embedding::{Direction, EmbedBody};
 use crate::http::tei::rerank::TextsToRank;
 use crate::http::tei::similarity::{Parameters, Sentences, SimilarityBody};
 use crate::http::tei::tokens::{DecodeBody, TokenizeBody};
-use crate::service::InputType;
+use model::package::ModelPackage;
+use model::package::manifest::Prompts;
 use serde_names::names;
 
 mod serde_names;
 
 const ALL: [Dialect; 3] = [Dialect::OpenAi, Dialect::Nim, Dialect::Tei];
 
-fn described(dialects: &[Dialect], card: Option<&ModelCard>) -> Value {
+fn described(dialects: &[Dialect], card: Option<&Manifest>) -> Value {
     let (max_items, max_request_timeout) = (MaxItems::DEFAULT, MaxRequestTimeoutMs::DEFAULT);
     document(&DescribedServer { max_items, max_request_timeout, dialects, card })
 }
@@ -90,25 +92,18 @@ fn routes_are_described_where_their_dialect_is_spoken() {
 
 #[test]
 fn the_model_narrows_what_is_accepted() {
-    let card = ModelCard {
-        id: "m".to_owned(),
-        aliases: Vec::new(),
-        revision: "r".to_owned(),
-        kind: ModelKind::Embedding,
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let package = ModelPackage::read_manifest(&tiny).expect("the fixture is whole");
+    let card = Manifest {
         hidden_size: 8,
+        matryoshka_dimensions: vec![4],
         vocab_size: 20,
-        max_input_tokens: 16,
-        dimensions: vec![8, 4],
         small_vectors: Vec::new(),
-        has_sparse: true,
-        has_question_table: false,
-        token_vector_size: None,
-        prompts: vec![InputType::Query],
-        default_prompt: None,
-        created_unix_s: 0,
+        prompts: Prompts { query: Some("q: ".to_owned()), passage: None },
+        ..package.manifest().clone()
     };
     let schemas = &described(&ALL, Some(&card))["components"]["schemas"];
-    assert_eq!(schemas["Dimensions"]["enum"], json!([8, 4, null]));
+    assert_eq!(schemas["Dimensions"]["enum"], json!([4, 8, null]));
     let token_vectors = &schemas["EmbeddingRequest"]["properties"]["token_vectors"]["enum"];
     assert_eq!(*token_vectors, json!([false, null]));
     let words = &schemas["InputType"]["enum"];
@@ -120,7 +115,7 @@ fn the_model_narrows_what_is_accepted() {
     assert_eq!(schemas["TokenIdLists"]["maxItems"], MaxItems::DEFAULT.get());
     assert_eq!(schemas["Documents"]["maxItems"], MaxItems::DEFAULT.get() - 1);
     assert_eq!(schemas["RerankScore"]["enum"], json!(["hybrid", "dense", "lexical"]));
-    let card = ModelCard { kind: ModelKind::CrossEncoder, has_sparse: false, ..card };
+    let card = Manifest { kind: ModelKind::CrossEncoder, sparse: None, ..card };
     let document = described(&ALL, Some(&card));
     assert_eq!(document["components"]["schemas"]["RerankScore"]["enum"], json!(["cross-encoder"]));
     let paths = document["paths"].as_object().expect("an object");

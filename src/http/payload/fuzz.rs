@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::{Body, EmbeddingRequest, InputLimits, Question};
 use crate::http::error::{ApiError, Code};
-use crate::service::{EmbedRequest, EmbeddingService, Input, RequestHead, ServiceOptions, Vectors};
+use crate::service::{EmbedRequest, EmbeddingService, Input, RequestHead, Vectors};
 use clock::{Moment, RealClock};
 use model::package::ModelPackage;
 use settings::limits::{MaxItemBytes, MaxItems};
-use settings::{DoorConfig, HttpConfig, TokenInput};
+use settings::{Config, HttpConfig, TokenInput};
 use testing::{damage, pick, run_for};
 
 /// Stand in texts and numbers of every body, and may be in no message.
@@ -82,14 +82,8 @@ fn read(
 
 /// A service that knows its model's name only.
 fn service() -> EmbeddingService {
-    let options = ServiceOptions {
-        model_aliases: Vec::new(),
-        token_input: TokenInput::Model,
-        max_item_bytes: MaxItemBytes::DEFAULT,
-        door: DoorConfig::default(),
-        metrics: false,
-    };
-    let service = EmbeddingService::new(options, Arc::new(RealClock::new()));
+    let config = Config { token_input: TokenInput::Model, ..Config::default() };
+    let service = EmbeddingService::new(&config, Arc::new(RealClock::new()));
     let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
     let package = ModelPackage::read_manifest(&tiny).expect("the fixture is whole");
     service.announce(package.manifest());

@@ -186,7 +186,7 @@ impl Wishes {
         let length = self.dimensions()?.unwrap_or(card.hidden_size);
         let known = card.small_vectors.iter().map(|ranges| ranges.mean.len());
         // Of a length that the model does not have, the service tells those that it has.
-        if known.clone().any(|one| one == length) || !card.dimensions.contains(&length) {
+        if known.clone().any(|one| one == length) || !card.dimensions().contains(&length) {
             return Ok(numbers);
         }
         let lengths: Vec<String> = known.map(|length| length.to_string()).collect();
