@@ -92,13 +92,13 @@ impl Traces {
     /// # Errors
     /// If the thread or the client of the endpoint cannot be made.
     pub(crate) fn start(config: &TraceConfig, clock: Arc<dyn Clock>) -> io::Result<Option<Self>> {
-        let Some(url) = config.endpoint.url() else { return Ok(None) };
+        let Some(url) = config.endpoint.as_deref() else { return Ok(None) };
         let (queue, records) = sync_channel(QUEUE_REQUESTS);
         let lost = Arc::new(AtomicU64::new(0));
         let exporter = Exporter::new(url, Arc::clone(&lost), clock)?;
         let thread = thread::Builder::new().name("duovec-traces".to_owned());
         thread.spawn(move || exporter.run(&records))?;
-        let sampled_below = (config.sample_ratio.get() * 2_f64.powi(64)) as u128;
+        let sampled_below = (config.sample_ratio * 2_f64.powi(64)) as u128;
         Ok(Some(Self { queue, lost, sampled_below, ids: RandomIdGenerator::default() }))
     }
 
@@ -152,7 +152,7 @@ mod tests {
     /// Nobody listens at the endpoint, and these tests export nothing.
     fn traces(ratio: &str) -> Traces {
         let config = TraceConfig {
-            endpoint: "http://127.0.0.1:9".parse().expect("it is a URL"),
+            endpoint: Some("http://127.0.0.1:9/v1/traces".to_owned()),
             sample_ratio: ratio.parse().expect("it is a ratio"),
         };
         let traces = Traces::start(&config, Arc::new(RealClock::new()));

@@ -38,7 +38,7 @@ impl Collector {
 
     /// The setting of a server that exports so large a part of its new traces to here.
     pub(crate) fn traces(&self, ratio: &str) -> TraceConfig {
-        let endpoint = format!("http://{}", self.address).parse().expect("it is a URL");
+        let endpoint = Some(format!("http://{}/v1/traces", self.address));
         TraceConfig { endpoint, sample_ratio: ratio.parse().expect("it is a ratio") }
     }
 

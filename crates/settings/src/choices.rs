@@ -131,25 +131,15 @@ choices! {
         /// The routes of text-embeddings-inference.
         Tei = "tei",
     }
-}
 
-/// Whose way of reading unusual characters and white space the tokenizer follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Normalization {
-    /// sentencepiece's, with which such models were trained.
-    Sentencepiece,
-    /// The crate `tokenizers`': that of most indexes which others have made.
-    Huggingface,
-}
-
-impl Normalization {
-    /// The setting's and the manifest's word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sentencepiece => "sentencepiece",
-            Self::Huggingface => "huggingface",
-        }
+    /// Whose way of reading unusual characters and white space the tokenizer follows.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    Normalization {
+        /// sentencepiece's, with which such models were trained.
+        Sentencepiece = "sentencepiece",
+        /// The crate `tokenizers`': that of most indexes which others have made.
+        Huggingface = "huggingface",
     }
 }
 

@@ -13,7 +13,6 @@ mod read;
 pub mod secret;
 mod setting;
 mod table;
-mod traces;
 mod variables;
 
 pub use cores::{cores, node_cores};

@@ -2,17 +2,6 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
-/// A number that does not fit its range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{value} is outside {min} to {max}")]
-pub struct LimitError {
-    value: u64,
-    min: u64,
-    max: u64,
-}
-
 /// A whole number from `MIN` to `MAX`. `DEFAULT` is its value when nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bounded<const MIN: u64, const MAX: u64, const DEFAULT: u64 = MIN>(u64);
@@ -55,12 +44,9 @@ impl<const MIN: u64, const MAX: u64, const DEFAULT: u64> Bounded<MIN, MAX, DEFAU
         Self(DEFAULT)
     };
 
-    /// Refuses a value outside `MIN..=MAX`.
-    pub const fn new(value: u64) -> Result<Self, LimitError> {
-        if value < MIN || value > MAX {
-            return Err(LimitError { value, min: MIN, max: MAX });
-        }
-        Ok(Self(value))
+    /// `None` for a value outside `MIN..=MAX`.
+    pub const fn new(value: u64) -> Option<Self> {
+        if value < MIN || value > MAX { None } else { Some(Self(value)) }
     }
 
     /// The nearest value in `MIN..=MAX`.
@@ -104,11 +90,9 @@ mod tests {
     use super::MaxItems;
 
     #[test]
-    fn values_outside_the_range_are_refused_with_the_range() {
-        let error = MaxItems::new(0).expect_err("zero items make no request");
-        assert_eq!(error.to_string(), "0 is outside 1 to 65536");
-        assert_eq!(MaxItems::new(65_536).map(MaxItems::get), Ok(65_536));
-        assert!(MaxItems::new(65_537).is_err());
+    fn values_outside_the_range_are_refused_or_moved_into_it() {
+        let new = [0, 1, 65_536, 65_537].map(|n| MaxItems::new(n).map(MaxItems::get));
+        assert_eq!(new, [None, Some(1), Some(65_536), None]);
         assert_eq!([0, 7, 65_537].map(|n| MaxItems::nearest(n).get()), [1, 7, 65_536]);
     }
 }

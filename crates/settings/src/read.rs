@@ -1,10 +1,8 @@
 //! From what was typed to the type of a setting. A problem says what is wrong with the value and
 //! what to give; its place is added by whoever reports it.
 
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -15,10 +13,6 @@ use super::setting::{RawValue, Read, Words};
 
 fn wrong<T>(problem: impl Into<String>) -> Read<T> {
     Err(vec![problem.into()])
-}
-
-pub(super) fn parsed<T: FromStr<Err: Display>>(typed: &RawValue) -> Read<T> {
-    typed.text().parse().or_else(|error: T::Err| wrong(error.to_string()))
 }
 
 /// A number whose range is told in its unit; its type's default where nothing is typed.
@@ -33,7 +27,8 @@ pub(super) fn number<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
         let Ok(value) = text.parse() else {
             return wrong(format!("'{text}' is not a whole number of {unit}"));
         };
-        Bounded::new(value).or_else(|error| wrong(format!("{error} ({unit})")))
+        Bounded::new(value)
+            .ok_or_else(|| vec![format!("{value} is outside {MIN} to {MAX} ({unit})")])
     }
 }
 
@@ -168,6 +163,41 @@ pub(super) fn mode(typed: &RawValue) -> Read<u32> {
     let text = typed.text();
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| vec![format!("'{text}' is not a file mode; give octal digits such as 660")])
+}
+
+/// The whole URL that traces are posted to, of which a collector's base is enough; `None` turns
+/// traces off.
+pub(super) fn trace_endpoint(typed: &RawValue) -> Read<Option<String>> {
+    const TRACES_PATH: &str = "/v1/traces";
+    let text = typed.text();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        return wrong(
+            "give a URL that begins with http://; a collector next to the server can speak TLS",
+        );
+    };
+    let host = rest.split('/').next().unwrap_or_default();
+    if host.contains('@') {
+        return wrong(
+            "leave user and password out; the collector next to the server can hold them",
+        );
+    }
+    let fit = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>\\^`{|}".contains(&byte);
+    if host.is_empty() || host.starts_with(':') || !rest.bytes().all(fit) {
+        return wrong("the URL has no host, or has characters that belong into none");
+    }
+    let base = text.trim_end_matches('/');
+    let base = base.strip_suffix(TRACES_PATH).unwrap_or(base);
+    Ok(Some(format!("{base}{TRACES_PATH}")))
+}
+
+/// A part of a whole.
+pub(super) fn ratio(typed: &RawValue) -> Read<f64> {
+    let text = typed.text();
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| vec![format!("'{text}' is not a number from 0 to 1")])
 }
 
 /// A level, or directives of the crate `tracing-subscriber`.

@@ -10,7 +10,6 @@ use super::read;
 use super::secret::ApiKey;
 use super::setting::Command::{Bench, BuildEngine, Check, Offline};
 use super::setting::{RawValue, settings};
-use super::traces::{SampleRatio, TraceEndpoint};
 
 pub use super::choices::*;
 pub use super::setting::{Command, Origin, Setting, Takes};
@@ -313,10 +312,11 @@ settings! {
     /// What decides which traces are exported.
     #[derive(Debug, Clone, PartialEq)]
     pub struct TraceConfig at |config| &mut config.http.traces, with [] {
-        endpoint: TraceEndpoint = "", read::parsed,
+        /// The whole URL.
+        endpoint: Option<String> = "", read::trace_endpoint,
             "otlp-endpoint", "URL",
             "http:// URL of an OpenTelemetry collector that gets traces; empty turns traces off";
-        sample_ratio: SampleRatio = "1", read::parsed,
+        sample_ratio: f64 = "1", read::ratio,
             "otlp-sample-ratio", "RATIO",
             "part of the requests without a `traceparent` that are traced, 0 to 1";
     }

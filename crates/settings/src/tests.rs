@@ -45,38 +45,6 @@ fn typing_a_default_changes_nothing() {
 }
 
 #[test]
-fn traces_are_off_until_an_endpoint_is_named() {
-    let traces = resolve(&[], &[], None).expect("the defaults are valid").http.traces;
-    assert_eq!((traces.endpoint.url(), traces.sample_ratio.get()), (None, 1.0));
-    let typed = [("otlp-endpoint", "http://collector:4318"), ("otlp-sample-ratio", "0.1")];
-    let traces = resolve(&typed, &[], None).expect("valid").http.traces;
-    assert_eq!(traces.endpoint.url(), Some("http://collector:4318/v1/traces"));
-    assert_eq!(traces.sample_ratio.get(), 0.1);
-    let wrong = [("otlp-endpoint", "collector"), ("otlp-sample-ratio", "2")];
-    let problems = resolve(&wrong, &[], None).expect_err("two problems");
-    assert!(problems[0].starts_with("--otlp-endpoint: give a URL"), "{problems:?}");
-    assert_eq!(problems[1], "--otlp-sample-ratio: '2' is not a number from 0 to 1");
-}
-
-#[test]
-fn a_number_of_the_file_may_have_decimals() {
-    let file = file("otlp_sample_ratio = 0.25\nport = 7\n");
-    let config = resolve(&[], &[], Some(file.path())).expect("valid");
-    assert_eq!((config.http.traces.sample_ratio.get(), config.address.port), (0.25, 7));
-}
-
-#[test]
-fn special_tokens_are_escaped_when_asked_for() {
-    let config = resolve(&[("escape-special-tokens", "true")], &[], None).expect("valid");
-    assert_eq!(config.special_token_text, SpecialTokenText::Plain);
-    assert_eq!(config.normalization, None);
-    let config = resolve(&[("tokenizer-normalization", "huggingface")], &[], None).expect("valid");
-    assert_eq!(config.normalization, Some(Normalization::Huggingface));
-    let problems = resolve(&[("escape-special-tokens", "yes")], &[], None).expect_err("no word");
-    assert_eq!(problems, ["--escape-special-tokens: 'yes' is not one of false, true"]);
-}
-
-#[test]
 fn flag_beats_variable_beats_file_beats_default() {
     let file = file("max_items = 3\nport = 3\nlog_format = \"json\"\ntoken_input = \"model\"\n");
     let variables = [("DUOVEC_MAX_ITEMS", "2"), ("DUOVEC_PORT", "2")];
@@ -112,19 +80,6 @@ fn all_problems_are_reported_at_once_with_their_places() {
 }
 
 #[test]
-fn a_log_level_is_a_word_that_says_how_much() {
-    for good in ["warn", "WARN", "off", "info,duovec::http=debug", "duovec=trace"] {
-        assert!(resolve(&[("log-level", good)], &[], None).is_ok(), "{good}");
-    }
-    // A word that is no level would be taken for a part of the program, and silence all others.
-    for bad in ["warning", "loud", "info,http", "duovec=loud"] {
-        let problems = resolve(&[("log-level", bad)], &[], None).expect_err(bad);
-        let expected = format!("--log-level: '{bad}' is not a log level; use error, warn, info");
-        assert!(problems[0].starts_with(&expected), "{problems:?}");
-    }
-}
-
-#[test]
 fn an_unknown_setting_is_reported_with_the_one_that_looks_like_it() {
     for (key, problem) in [
         ("api_key", "unknown setting; did you mean api_keys?"),
@@ -144,67 +99,6 @@ fn a_file_that_cannot_be_read_is_a_problem() {
     let broken = file("port = = 1");
     let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
     assert!(problems[0].contains("invalid TOML"), "{problems:?}");
-}
-
-#[test]
-fn the_queue_must_hold_the_largest_request() {
-    let problems = resolve(&[("queue-capacity", "10")], &[], None).expect_err("too small");
-    assert!(problems[0].contains("less than max-items 2048"), "{problems:?}");
-}
-
-#[test]
-fn bytes_in_flight_must_leave_room_for_the_largest_body() {
-    let problems = resolve(&[("max-inflight-bytes", "33554432")], &[], None).expect_err("7/8");
-    assert!(problems[0].contains("29360128 bytes for one request"), "{problems:?}");
-    let typed = [("max-inflight-bytes", "1000000"), ("max-body-bytes", "875000")];
-    resolve(&typed, &[], None).expect("it just fits");
-}
-
-#[test]
-fn the_usual_time_of_a_request_is_within_the_longest_one() {
-    let typed = [("request-timeout-ms", "300001")];
-    let problems = resolve(&typed, &[], None).expect_err("longer than the longest");
-    assert!(problems[0].contains("less than request-timeout-ms 300001"), "{problems:?}");
-    let typed = [("request-timeout-ms", "300001"), ("max-request-timeout-ms", "300001")];
-    resolve(&typed, &[], None).expect("it fits");
-}
-
-#[test]
-fn an_alias_does_not_end_as_names_do_that_ask_for_a_prompt() {
-    let typed = [("model-aliases", "mine,mine-passage")];
-    let problems = resolve(&typed, &[], None).expect_err("the end is NIM's");
-    assert!(problems[0].contains("'mine-passage' has an end that asks"), "{problems:?}");
-    let typed = [typed[0], ("dialects", "openai,tei")];
-    resolve(&typed, &[], None).expect("it is a name like any other");
-}
-
-#[test]
-fn what_is_to_be_measured_is_not_a_number() {
-    let engine = resolve(&[], &[], None).expect("valid").engine;
-    assert_eq!((engine.workers, engine.threads_per_worker), (None, None));
-    assert_eq!(engine.optimize_for, OptimizeFor::Both);
-    let typed = [("workers", "2"), ("optimize-for", "throughput")];
-    let engine = resolve(&typed, &[], None).expect("valid").engine;
-    assert_eq!(engine.workers.map(Workers::get), Some(2));
-    assert_eq!(engine.optimize_for, OptimizeFor::Throughput);
-    for text in ["", "-1", "1.5", "18446744073709551616"] {
-        let problems = resolve(&[("workers", text)], &[], None).expect_err("no whole number");
-        assert_eq!(problems, [format!("--workers: '{text}' is not a whole number of workers")]);
-    }
-    assert!(resolve(&[("workers", " 7 ")], &[], None).is_ok());
-    let problems = resolve(&[("optimize-for", "speed")], &[], None).expect_err("no such goal");
-    assert!(problems[0].contains("not one of both, latency, throughput"), "{problems:?}");
-}
-
-#[test]
-fn devices_are_numbers_each_named_once() {
-    let typed = |list| resolve(&[("devices", list)], &[], None);
-    assert_eq!(typed(" 1, 0 ").expect("valid").engine.tensorrt.devices, [1, 0]);
-    assert!(typed("0,0").expect_err("twice")[0].contains("named twice"));
-    assert!(typed("gpu0").expect_err("a name")[0].contains("not the number of a GPU"));
-    assert!(typed(",").expect_err("none")[0].contains("at least one"));
-    let problems = typed("x").expect_err("no number");
-    assert_eq!(problems, ["--devices: 'x' is not the number of a GPU"]);
 }
 
 #[test]
@@ -294,30 +188,6 @@ fn keys_are_in_no_debug_output_and_in_no_problem() {
 }
 
 #[test]
-fn origins_are_written_as_browsers_send_them() {
-    let origins = ["https://a.example", "http://localhost:3000", "*"];
-    let config = resolve(&origins.map(|origin| ("cors-origin", origin)), &[], None);
-    assert_eq!(config.expect("valid").http.cors_origins, origins);
-    let wrong = ["a.example", "https://", "https://a.example/", "https://*.a", "https://A.example"];
-    for wrong in [&wrong[..], &["https://a.example,https://b"]].concat() {
-        let problems = resolve(&[("cors-origin", wrong)], &[], None).expect_err(wrong);
-        assert!(problems[0].contains("is not an origin"), "{problems:?}");
-    }
-}
-
-#[test]
-fn a_certificate_needs_its_key() {
-    assert_eq!(resolve(&[], &[], None).expect("valid").http.tls, None);
-    let both = [("tls-cert", "c.pem"), ("tls-key", "k.pem")];
-    let config = resolve(&both, &[], None).expect("valid");
-    assert_eq!(config.http.tls, Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into() }));
-    for one in both {
-        let problems = resolve(&[one], &[], None).expect_err("the other is missing");
-        assert!(problems[0].contains(one.0) && problems[0].contains("both"), "{problems:?}");
-    }
-}
-
-#[test]
 fn metrics_cannot_need_a_key_that_nobody_has() {
     let needed = ("metrics-need-key", "true");
     let problems = resolve(&[needed], &[], None).expect_err("there is no key");
@@ -325,18 +195,6 @@ fn metrics_cannot_need_a_key_that_nobody_has() {
     for key in [("api-keys", "key"), ("api-key-file", "keys.txt")] {
         resolve(&[needed, key], &[], None).expect("there is one");
     }
-}
-
-#[test]
-fn the_mode_of_the_unix_socket_is_octal() {
-    let typed =
-        |mode| resolve(&[("unix-socket", "/run/d.sock"), ("unix-socket-mode", mode)], &[], None);
-    let socket = typed("600").expect("valid").http.unix_socket.expect("it was named");
-    assert_eq!((socket.path.to_str(), socket.mode), (Some("/run/d.sock"), 0o600));
-    for wrong in ["", "rw", "888", "1777", "-1"] {
-        assert!(typed(wrong).expect_err(wrong)[0].contains("is not a file mode"), "{wrong}");
-    }
-    assert_eq!(resolve(&[], &[], None).expect("valid").http.unix_socket, None);
 }
 
 #[test]
@@ -351,21 +209,133 @@ fn names_of_settings_are_unique_and_spelled_alike() {
     }
 }
 
+/// The configuration of these flags.
+fn typed(pairs: &[(&str, &str)]) -> Config {
+    resolve(pairs, &[], None).expect("valid")
+}
+
 #[test]
-fn dialects_are_words_each_named_once() {
-    let dialects = |typed: &str| {
-        let config = resolve(&[("dialects", typed)], &[], None);
-        config.map(|config| config.http.dialects).map_err(|problems| problems.join("\n"))
-    };
-    assert_eq!(dialects("openai"), Ok(vec![Dialect::OpenAi]));
-    assert_eq!(dialects("nim, openai"), Ok(vec![Dialect::Nim, Dialect::OpenAi]));
-    for (typed, problem) in [
-        ("", "--dialects: name at least one of openai, nim, tei"),
-        ("openai,cohere", "--dialects: 'cohere' is not one of openai, nim, tei"),
-        ("openai,openai", "--dialects: 'openai' is named twice"),
-        ("nim", "--dialects: nim is words on the routes of openai"),
+fn typed_values_become_those_of_their_settings() {
+    let config = typed(&[]);
+    assert_eq!((config.http.traces.endpoint, config.http.traces.sample_ratio), (None, 1.0));
+    assert_eq!(
+        (config.normalization, config.http.tls, config.http.unix_socket),
+        (None, None, None)
+    );
+    assert_eq!((config.engine.workers, config.engine.threads_per_worker), (None, None));
+    assert_eq!(config.engine.optimize_for, OptimizeFor::Both);
+    let file = file("otlp_sample_ratio = 0.25\nport = 7\n");
+    let config = resolve(&[], &[], Some(file.path())).expect("numbers may have decimals");
+    assert_eq!((config.http.traces.sample_ratio, config.address.port), (0.25, 7));
+    let config = typed(&[
+        ("escape-special-tokens", "true"),
+        ("tokenizer-normalization", "huggingface"),
+        ("workers", " 7 "),
+        ("optimize-for", "throughput"),
+        ("devices", " 1, 0 "),
+        ("dialects", "nim, openai"),
+        ("tls-cert", "c.pem"),
+        ("tls-key", "k.pem"),
+        ("unix-socket", "/run/d.sock"),
+        ("unix-socket-mode", "600"),
+    ]);
+    assert_eq!(config.special_token_text, SpecialTokenText::Plain);
+    assert_eq!(config.normalization, Some(Normalization::Huggingface));
+    assert_eq!(config.engine.workers.map(Workers::get), Some(7));
+    assert_eq!(config.engine.optimize_for, OptimizeFor::Throughput);
+    assert_eq!(config.engine.tensorrt.devices, [1, 0]);
+    assert_eq!(config.http.dialects, [Dialect::Nim, Dialect::OpenAi]);
+    assert_eq!(config.http.tls, Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into() }));
+    let socket = config.http.unix_socket.expect("it was named");
+    assert_eq!((socket.path.to_str(), socket.mode), (Some("/run/d.sock"), 0o600));
+    let origins = ["https://a.example", "http://localhost:3000", "*"];
+    let config = typed(&origins.map(|origin| ("cors-origin", origin)));
+    assert_eq!(config.http.cors_origins, origins);
+    for level in ["warn", "WARN", "off", "info,duovec::http=debug", "duovec=trace"] {
+        typed(&[("log-level", level)]);
+    }
+    for ratio in ["0", "1", " 0.25"] {
+        typed(&[("otlp-sample-ratio", ratio)]);
+    }
+    for (url, whole) in [
+        (" ", None),
+        ("http://c:4318", Some("http://c:4318/v1/traces")),
+        ("http://c:4318/", Some("http://c:4318/v1/traces")),
+        ("http://c:4318/v1/traces", Some("http://c:4318/v1/traces")),
+        ("http://[::1]:1/x", Some("http://[::1]:1/x/v1/traces")),
     ] {
-        let found = dialects(typed).expect_err(typed);
-        assert!(found.starts_with(problem), "{found}");
+        let config = typed(&[("otlp-endpoint", url)]);
+        assert_eq!(config.http.traces.endpoint.as_deref(), whole, "{url}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_what_is_right() {
+    for (name, values, problem) in [
+        ("escape-special-tokens", &["yes"][..], "'yes' is not one of false, true"),
+        ("optimize-for", &["speed"], "'speed' is not one of both, latency, throughput"),
+        ("workers", &["", "-1", "1.5", "18446744073709551616"], "is not a whole number of workers"),
+        ("max-items", &["0", "65537"], "is outside 1 to 65536 (items)"),
+        ("devices", &["0,0"], "GPU 0 is named twice"),
+        ("devices", &["gpu0", "x"], "is not the number of a GPU"),
+        ("devices", &[","], "name at least one GPU"),
+        ("dialects", &[""], "name at least one of openai, nim, tei"),
+        ("dialects", &["openai,cohere"], "'cohere' is not one of openai, nim, tei"),
+        ("dialects", &["openai,openai"], "'openai' is named twice"),
+        ("unix-socket-mode", &["", "rw", "888", "1777", "-1"], "is not a file mode"),
+        // A word that is no level would be taken for a part of the program, and silence all others.
+        (
+            "log-level",
+            &["warning", "loud", "info,http", "duovec=loud"],
+            "is not a log level; use error",
+        ),
+        ("cors-origin", &["a.example", "https://", "https://a.example/"], "is not an origin"),
+        ("cors-origin", &["https://*.a", "https://A.example"], "is not an origin"),
+        ("cors-origin", &["https://a.example,https://b"], "is not an origin"),
+        ("otlp-endpoint", &["https://c", "c:4318"], "give a URL that begins with http://"),
+        ("otlp-endpoint", &["http://user:word@c"], "leave user and password out"),
+        (
+            "otlp-endpoint",
+            &["http://", "http:///x", "http://:1", "http://a b"],
+            "the URL has no host",
+        ),
+        ("otlp-endpoint", &["http://a?b", "http://ä"], "the URL has no host"),
+        ("otlp-sample-ratio", &["", "-0.1", "1.1", "NaN", "inf"], "is not a number from 0 to 1"),
+    ] {
+        for value in values {
+            let problems = resolve(&[(name, value)], &[], None).expect_err(value);
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            let start = format!("--{name}: ");
+            assert!(
+                problems[0].starts_with(&start) && problems[0].contains(problem),
+                "{problems:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn settings_that_do_not_go_together_are_refused_and_those_that_do_are_not() {
+    let (alias, time) = (("model-aliases", "mine,mine-passage"), ("request-timeout-ms", "300001"));
+    let (cert, key) = (("tls-cert", "c.pem"), ("tls-key", "k.pem"));
+    for (pairs, problem) in [
+        (&[("queue-capacity", "10")][..], "--queue-capacity: 10 is less than max-items 2048"),
+        (&[("max-inflight-bytes", "33554432")], "leaves 29360128 bytes for one request"),
+        (&[("max-inflight-bytes", "1000000"), ("max-body-bytes", "875000")], ""),
+        (&[time], "is less than request-timeout-ms 300001"),
+        (&[time, ("max-request-timeout-ms", "300001")], ""),
+        (&[alias], "'mine-passage' has an end that asks"),
+        (&[alias, ("dialects", "openai,tei")], ""),
+        (&[("dialects", "nim")], "--dialects: nim is words on the routes of openai"),
+        (&[cert], "--tls-cert: give both"),
+        (&[key], "--tls-key: give both"),
+        (&[cert, key], ""),
+    ] {
+        let problems =
+            resolve(pairs, &[], None).map_or_else(|problems| problems.concat(), |_| String::new());
+        assert!(
+            problems.contains(problem) && problems.is_empty() == problem.is_empty(),
+            "{problems}"
+        );
     }
 }

@@ -50,7 +50,7 @@ impl Bench<'_> {
     pub(super) fn graphs(&self, loaded: &Loaded) -> anyhow::Result<GraphReport> {
         let tokens_max = self.config.engine.tensorrt.graph_tokens.as_usize();
         let mut plainly = self.config.clone();
-        plainly.engine.tensorrt.graph_tokens = GraphTokens::new(0)?;
+        plainly.engine.tensorrt.graph_tokens = GraphTokens::nearest(0);
         let plain = self.reload(&plainly)?;
         let buckets = loaded.chosen.shapes.prepared();
         let mut first = warm_session(&*loaded.chosen.engine, buckets)?;

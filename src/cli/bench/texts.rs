@@ -87,7 +87,7 @@ impl Bench<'_> {
         let tokens = items.iter().map(|ids| ids.len()).sum();
         let mut ways = Vec::new();
         let kind = loaded.chosen.engine.info().kind;
-        for config in self.ways(kind)? {
+        for config in self.ways(kind) {
             ways.extend(self.run_ways(&config, budgets(kind), &items)?);
         }
         ways.sort_by(|a, b| b.texts_per_s.total_cmp(&a.texts_per_s));
@@ -100,29 +100,29 @@ impl Bench<'_> {
     }
 
     /// Settings worth trying on this machine.
-    fn ways(&self, kind: EngineKind) -> anyhow::Result<Vec<Config>> {
+    fn ways(&self, kind: EngineKind) -> Vec<Config> {
         let engine = &self.config.engine;
-        let with = |precision, workers: u64, threads: u64| -> anyhow::Result<Config> {
+        let with = |precision, workers: u64, threads: u64| {
             let mut config = self.config.clone();
             config.engine.choice = choice(kind);
             config.engine.precision = precision;
-            config.engine.workers = Some(Workers::new(workers)?);
-            config.engine.threads_per_worker = Some(ThreadsPerWorker::new(threads)?);
-            Ok(config)
+            config.engine.workers = Some(Workers::nearest(workers));
+            config.engine.threads_per_worker = Some(ThreadsPerWorker::nearest(threads));
+            config
         };
         let precision = engine.precision;
         if kind != EngineKind::OpenVino {
-            return [1, 2, 4].map(|workers| with(precision, workers, 1)).into_iter().collect();
+            return [1, 2, 4].map(|workers| with(precision, workers, 1)).to_vec();
         }
         let cores = cores() as u64;
-        let mut ways = vec![with(precision, 1, cores)?];
+        let mut ways = vec![with(precision, 1, cores)];
         if cores > 1 {
-            ways.push(with(precision, cores, 1)?);
+            ways.push(with(precision, cores, 1));
         }
         if precision == PrecisionChoice::Auto {
-            ways.push(with(PrecisionChoice::F32, 1, cores)?);
+            ways.push(with(PrecisionChoice::F32, 1, cores));
         }
-        Ok(ways)
+        ways
     }
 
     /// One configuration with every budget.
@@ -135,7 +135,7 @@ impl Bench<'_> {
         let mut config = config.clone();
         // Buckets for the largest budget hold those of all others.
         let most = *budgets.last().expect("there is at least one");
-        config.queue.max_batch_tokens = Some(MaxBatchTokens::new(most)?);
+        config.queue.max_batch_tokens = Some(MaxBatchTokens::nearest(most));
         let loaded = self.reload(&config)?;
         let engine = &*loaded.chosen.engine;
         let workers = loaded.chosen.split.workers;
