@@ -138,12 +138,6 @@ fn a_row_that_is_not_finite_is_lost_alone() {
 }
 
 #[test]
-fn a_batch_without_memory_is_run_in_halves() {
-    let script = failing(EngineError::OutOfMemory("scripted".to_owned()));
-    assert_eq!(Workplace::new().run(1, script, PATIENT), Ok(whole()));
-}
-
-#[test]
 fn a_batch_that_does_not_end_ends_the_run() {
     let gate = Gate::closed();
     let script = FakeScript { gate: Some(Arc::clone(&gate)), ..FakeScript::default() };

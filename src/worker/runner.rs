@@ -237,56 +237,54 @@ mod tests {
         }
     }
 
+    /// What comes of running so many texts as one batch of the last of `shapes`.
+    struct SeenRun {
+        outcome: RunOutcome,
+        /// Texts and time of each run that gave rows.
+        runs: Vec<(usize, Duration)>,
+        splits: u64,
+        seconds: u64,
+    }
+
+    fn run(shapes: &[Bucket], texts: u32, value: f32) -> SeenRun {
+        let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
+        let (session, shared) = (Tight::new(&clock, value), Arc::clone(&clock) as _);
+        let all = Shapes::new(shapes.to_vec(), false);
+        let mut runner = Runner::new(session, 0, all, shared, &incidents);
+        let items: Vec<TokenIds> = (0..texts).map(|id| TokenIds::new(&[0, 1 + id, 2])).collect();
+        let runs = RefCell::new(Vec::new());
+        let record = |ran: &Ran<'_>| runs.borrow_mut().push((ran.items.len(), ran.whole));
+        let outcome = runner.run(shapes[shapes.len() - 1], Priority::Bulk, &items, &record);
+        let is_whole = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_none());
+        assert!(outcome.rows.iter().all(is_whole) && outcome.error.is_none());
+        assert_eq!(outcome.rows.len(), items.len());
+        let seconds = clock.now().since(clock::Moment::START).as_secs();
+        SeenRun { outcome, runs: runs.take(), splits: incidents.batches_split.get(), seconds }
+    }
+
+    const fn shape(rows: usize, length: usize) -> Bucket {
+        Bucket { rows, length }
+    }
+
     #[test]
     fn texts_that_ran_again_leave_a_batch_that_teaches_nothing() {
-        for (value, ran_again) in [(1.0, false), (f32::INFINITY, true)] {
-            let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
-            let bucket = |length| Bucket { rows: 1, length };
-            let shapes = Shapes::new(vec![bucket(8), bucket(16)], false);
-            let session = Tight::new(&clock, value);
-            let mut runner = Runner::new(session, 0, shapes, Arc::clone(&clock) as _, &incidents);
-            let items: Vec<TokenIds> = (1..3).map(|id| TokenIds::new(&[0, id, 2])).collect();
-            let outcome = runner.run(bucket(16), Priority::Bulk, &items, &|_| {});
-            let is_whole = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_none());
-            assert!(outcome.rows.iter().all(is_whole) && outcome.error.is_none());
-            assert_eq!(outcome.in_parts, ran_again);
-            let seconds = clock.now().since(clock::Moment::START).as_secs();
-            assert_eq!(seconds, if ran_again { 3 } else { 1 });
+        for (value, ran_again, took) in [(1.0, false, 1), (f32::INFINITY, true, 3)] {
+            let SeenRun { outcome, seconds, .. } = run(&[shape(1, 8), shape(1, 16)], 2, value);
+            assert_eq!((outcome.in_parts, seconds), (ran_again, took));
         }
     }
 
     #[test]
     fn each_run_of_a_half_is_recorded_with_its_own_time() {
-        let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
-        let session = Tight::new(&clock, 1.0);
-        let bucket = |rows| Bucket { rows, length: 8 };
-        let shapes = Shapes::new(vec![bucket(2), bucket(4)], false);
-        let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
-        let items: Vec<TokenIds> = (1..4).map(|id| TokenIds::new(&[0, id, 2])).collect();
-        let seen = RefCell::new(Vec::new());
-        let record = |ran: &Ran<'_>| seen.borrow_mut().push((ran.items.len(), ran.whole));
-        let RunOutcome { rows, error, in_parts } =
-            runner.run(bucket(4), Priority::Bulk, &items, &record);
-        assert_eq!((rows.iter().filter(|row| row.is_ok()).count(), error), (3, None));
-        assert!(in_parts);
+        let SeenRun { outcome, runs, splits, .. } = run(&[shape(2, 8), shape(4, 8)], 3, 1.0);
         let second = Duration::from_secs(1);
-        assert_eq!(seen.into_inner(), [(2, second), (1, second)]);
-        assert_eq!(incidents.batches_split.get(), 1);
+        assert_eq!((runs, splits), (vec![(2, second), (1, second)], 1));
+        assert!(outcome.in_parts);
     }
 
     #[test]
     fn a_batch_whose_halves_do_not_fit_memory_is_run_in_quarters() {
-        let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
-        let session = Tight::new(&clock, 1.0);
-        let bucket = |rows| Bucket { rows, length: 8 };
-        let shapes = Shapes::new(vec![bucket(2), bucket(4), bucket(8)], false);
-        let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
-        let items: Vec<TokenIds> = (1..9).map(|id| TokenIds::new(&[0, id, 2])).collect();
-        let ran = RefCell::new(Vec::new());
-        let record = |one: &Ran<'_>| ran.borrow_mut().push(one.items.len());
-        let outcome = runner.run(bucket(8), Priority::Bulk, &items, &record);
-        assert!(outcome.error.is_none() && outcome.rows.iter().all(Result::is_ok));
-        assert_eq!(ran.into_inner(), [2; 4]);
-        assert_eq!(incidents.batches_split.get(), 3);
+        let seen = run(&[shape(2, 8), shape(4, 8), shape(8, 8)], 8, 1.0);
+        assert_eq!((seen.runs.iter().map(|run| run.0).collect(), seen.splits), (vec![2; 4], 3));
     }
 }

@@ -11,7 +11,7 @@ use clock::RealClock;
 use scheduling::Refusal;
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{TokenIds, Vectors};
-use settings::limits::{MaxBatchTokens, QueueCapacity, WorkerStuckMs};
+use settings::limits::{MaxBatchTokens, WorkerStuckMs};
 use testing::Seeds;
 
 mod panics;
@@ -27,38 +27,27 @@ struct TestPool {
 }
 
 impl TestPool {
-    fn new(workers: u64, capacity: u64, script: FakeScript) -> Self {
-        let pool = Self::starting(workers, capacity, script);
+    /// One whose workers are ready.
+    fn new(workers: u64, script: FakeScript) -> Self {
+        Self::watched(workers, script, WatchdogConfig::default())
+    }
+
+    fn watched(workers: u64, script: FakeScript, watchdog: WatchdogConfig) -> Self {
+        let pool = Self::starting(Arc::new(RealClock::new()), workers, script, watchdog);
         pool.workers.wait_ready().expect("the workers open");
         pool
     }
 
-    fn starting(workers: u64, capacity: u64, script: FakeScript) -> Self {
-        Self::with_watchdog(workers, capacity, script, WatchdogConfig::default())
-    }
-
-    fn with_watchdog(
-        workers: u64,
-        capacity: u64,
-        script: FakeScript,
-        watchdog: WatchdogConfig,
-    ) -> Self {
-        Self::with_clock(Arc::new(RealClock::new()), workers, capacity, script, watchdog)
-    }
-
-    fn with_clock(
+    fn starting(
         clock: Arc<dyn Clock>,
         workers: u64,
-        capacity: u64,
         script: FakeScript,
         watchdog: WatchdogConfig,
     ) -> Self {
         let shapes = Shapes::on_cpu(128, MaxBatchTokens::DEFAULT);
         let engine = Arc::new(FakeEngine::with_script(HIDDEN, script));
         let workers = Workers::new(workers).expect("in range");
-        let queue_capacity = QueueCapacity::new(capacity).expect("in range");
-        let config = SchedulerConfig { queue_capacity, ..SchedulerConfig::new(workers) };
-        let scheduler = Scheduler::new(config, shapes, Arc::clone(&clock));
+        let scheduler = Scheduler::new(SchedulerConfig::new(workers), shapes, Arc::clone(&clock));
         let config = PoolConfig { watchdog, ..PoolConfig::new(workers) };
         let workers = WorkerPool::start(engine, scheduler.clone(), Arc::clone(&clock), config);
         Self { scheduler, workers, clock }
@@ -117,7 +106,7 @@ fn gated(gate: &Arc<Gate>) -> FakeScript {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn every_answer_belongs_to_its_request() {
-    let pool = Arc::new(TestPool::new(3, 100_000, FakeScript::default()));
+    let pool = Arc::new(TestPool::new(3, FakeScript::default()));
     let clients = (0..8_u64).map(|client| {
         let pool = Arc::clone(&pool);
         tokio::spawn(async move {
@@ -140,7 +129,7 @@ async fn every_answer_belongs_to_its_request() {
 
 #[tokio::test]
 async fn a_panicking_worker_answers_its_batch_and_is_replaced() {
-    let pool = TestPool::new(1, 100, faults([(0, ScriptedFault::Panic)]));
+    let pool = TestPool::new(1, faults([(0, ScriptedFault::Panic)]));
     let error = pool.run(&[ids(1, 9)]).await.expect_err("its session panics");
     assert!(matches!(&error, RunError::EngineFailed(reason) if reason.contains("panic")));
     assert_rows(&[ids(2, 9)], &pool.run(&[ids(2, 9)]).await.expect("the next one runs"));
@@ -148,25 +137,14 @@ async fn a_panicking_worker_answers_its_batch_and_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_replaced() {
-    let lost = ScriptedFault::Fail(EngineError::SessionLost("scripted".into()));
-    let pool = TestPool::new(2, 100, faults([(0, lost.clone()), (1, lost)]));
-    for seed in 0..2 {
-        pool.run(&[ids(seed, 9)]).await.expect_err("its session is lost");
-    }
-    pool.run(&[ids(3, 9)]).await.expect("a replacement runs it");
-    assert_eq!(pool.scheduler.snapshot().workers.total, 2);
-}
-
-#[tokio::test]
 async fn a_session_is_kept_until_it_fails_three_times_in_a_row() {
     let fault = || ScriptedFault::Fail(EngineError::Transient("scripted".into()));
-    let pool = TestPool::new(1, 100, faults([(0, fault()), (1, fault()), (3, fault())]));
+    let pool = TestPool::new(1, faults([(0, fault()), (1, fault()), (3, fault())]));
     for (seed, fails) in [(0, true), (1, true), (2, false), (3, true), (4, false)] {
         assert_eq!(pool.run(&[ids(seed, 9)]).await.is_err(), fails, "run {seed}");
     }
     assert_eq!(pool.scheduler.snapshot().workers.restarts, 0);
-    let pool = TestPool::new(1, 100, faults((0..3).map(|run| (run, fault()))));
+    let pool = TestPool::new(1, faults((0..3).map(|run| (run, fault()))));
     for seed in 0..3 {
         pool.run(&[ids(seed, 9)]).await.expect_err("scripted");
     }
@@ -178,7 +156,7 @@ async fn a_session_is_kept_until_it_fails_three_times_in_a_row() {
 async fn a_row_that_is_not_finite_fails_its_own_request_only() {
     let gate = Gate::closed();
     let script = FakeScript { gate: Some(gate.clone()), ..faults([(1, ScriptedFault::NotFinite)]) };
-    let pool = TestPool::new(1, 100, script);
+    let pool = TestPool::new(1, script);
     let held = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
     let bad = pool.submit(&[ids(1, 9)]).expect("room");
@@ -194,7 +172,7 @@ async fn a_poisoned_process_answers_everything_and_tells_its_owner() {
     let gate = Gate::closed();
     let poison = ScriptedFault::Fail(EngineError::ProcessPoisoned("scripted".into()));
     let script = FakeScript { gate: Some(Arc::clone(&gate)), ..faults([(0, poison)]) };
-    let pool = TestPool::new(1, 100, script);
+    let pool = TestPool::new(1, script);
     let running = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
     let waiting = pool.submit(&[ids(1, 9)]).expect("room");
@@ -208,7 +186,8 @@ async fn a_poisoned_process_answers_everything_and_tells_its_owner() {
 #[tokio::test]
 async fn a_first_session_that_cannot_be_opened_ends_the_start() {
     let script = FakeScript { failing_opens: 1, ..FakeScript::default() };
-    let pool = TestPool::starting(2, 100, script);
+    let clock = Arc::new(RealClock::new());
+    let pool = TestPool::starting(clock, 2, script, WatchdogConfig::default());
     let error = pool.workers.wait_ready().expect_err("one cannot be opened");
     assert!(error.to_string().contains("cannot be opened"), "{error}");
     assert_eq!(pool.workers.shutdown(PATIENCE).await, 0);
@@ -217,7 +196,7 @@ async fn a_first_session_that_cannot_be_opened_ends_the_start() {
 #[tokio::test]
 async fn a_check_passes_what_waits_and_reaches_its_worker() {
     let gate = Gate::closed();
-    let pool = TestPool::new(1, 1000, gated(&gate));
+    let pool = TestPool::new(1, gated(&gate));
     let bulk: Vec<Ticket> =
         (0..100).map(|seed| pool.submit(&[ids(seed, 128)]).expect("room")).collect();
     gate.wait_for_runs(1);
@@ -232,7 +211,7 @@ async fn a_check_passes_what_waits_and_reaches_its_worker() {
 
 #[tokio::test]
 async fn only_the_wanted_rows_are_copied() {
-    let pool = TestPool::new(1, 100, FakeScript::default());
+    let pool = TestPool::new(1, FakeScript::default());
     for (wanted, dense, weights) in
         [(Vectors::Dense, HIDDEN, 0), (Vectors::Sparse, 0, 9), (Vectors::Both, HIDDEN, 9)]
     {
@@ -248,7 +227,7 @@ async fn only_the_wanted_rows_are_copied() {
 /// A first run that is held, so that `items` then share the second batch.
 async fn run_together(script: FakeScript, items: &[TokenIds]) -> (TestPool, Vec<RunResult>) {
     let gate = Gate::closed();
-    let pool = TestPool::new(1, 100, FakeScript { gate: Some(Arc::clone(&gate)), ..script });
+    let pool = TestPool::new(1, FakeScript { gate: Some(Arc::clone(&gate)), ..script });
     let held = pool.submit(&[ids(0, 9)]).expect("room");
     gate.wait_for_runs(1);
     let tickets: Vec<Ticket> =
@@ -293,7 +272,7 @@ async fn an_item_that_does_not_fit_memory_fails_alone() {
 
 #[tokio::test]
 async fn one_item_that_does_not_fit_memory_is_run_once_more() {
-    let pool = TestPool::new(1, 100, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
+    let pool = TestPool::new(1, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
     assert_rows(&[ids(1, 9)], &pool.run(&[ids(1, 9)]).await.expect("the second run"));
     let correction = || pool.scheduler.snapshot().widths[0].cost_correction.to_bits();
     let (before, _) = (correction(), pool.run(&[ids(2, 9)]).await.expect_err("twice is enough"));
@@ -340,8 +319,7 @@ fn watchdog(on_stuck: OnStuck) -> WatchdogConfig {
 #[tokio::test]
 async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
     let gate = Gate::closed();
-    let pool = TestPool::with_watchdog(1, 100, gated(&gate), watchdog(OnStuck::Wait));
-    pool.workers.wait_ready().expect("the workers open");
+    let pool = TestPool::watched(1, gated(&gate), watchdog(OnStuck::Wait));
     let stuck = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
     let waiting = pool.submit(&[ids(3, 9)]).expect("room");
@@ -364,8 +342,7 @@ async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
 #[tokio::test]
 async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
     let gate = Gate::closed();
-    let pool = TestPool::with_watchdog(1, 100, gated(&gate), watchdog(OnStuck::Exit));
-    pool.workers.wait_ready().expect("the workers open");
+    let pool = TestPool::watched(1, gated(&gate), watchdog(OnStuck::Exit));
     let stuck = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
     let waiting = pool.submit(&[ids(2, 9)]).expect("room");
@@ -402,7 +379,7 @@ async fn everything_fails(seed: u64) {
         };
         Some((run, fault))
     };
-    let pool = Arc::new(TestPool::new(3, 100_000, faults((0..4000).filter_map(&mut fault))));
+    let pool = Arc::new(TestPool::new(3, faults((0..4000).filter_map(&mut fault))));
     let clients = (0..8).map(|client| {
         let (pool, mut random) = (Arc::clone(&pool), fastrand::Rng::with_seed(seed ^ client));
         tokio::spawn(async move {

@@ -30,7 +30,7 @@ impl Clock for Trap {
 /// One worker with this clock.
 fn pool(clock: &Arc<Trap>, script: FakeScript) -> Arc<TestPool> {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
-    Arc::new(TestPool::with_clock(clock, 1, 100, script, watchdog(OnStuck::Wait)))
+    Arc::new(TestPool::starting(clock, 1, script, watchdog(OnStuck::Wait)))
 }
 
 /// What the start comes to; it must not last for ever.
@@ -42,28 +42,17 @@ async fn start(pool: &Arc<TestPool>) -> Result<(), EngineError> {
 }
 
 #[tokio::test]
-async fn a_panic_while_a_session_is_opened_ends_the_start() {
-    let script = FakeScript { panicking_opens: u64::MAX, ..FakeScript::default() };
-    let pool = pool(&Arc::default(), script);
-    let error = start(&pool).await.expect_err("it cannot be opened");
-    assert!(error.to_string().contains("the opening panics"), "{error}");
-}
-
-#[tokio::test]
-async fn a_panic_while_a_worker_warms_up_ends_the_start() {
-    let clock = Arc::new(Trap::default());
-    clock.arm("duovec-worker-0");
-    let error = start(&pool(&clock, FakeScript::default())).await.expect_err("it cannot warm up");
-    assert!(error.to_string().contains("the clock panics"), "{error}");
-}
-
-#[tokio::test]
-async fn a_panic_of_the_pools_own_thread_ends_the_start() {
-    let clock = Arc::new(Trap::default());
-    clock.arm("duovec-pool");
-    let error =
-        start(&pool(&clock, FakeScript::default())).await.expect_err("nobody looks after it");
-    assert!(error.to_string().contains("the clock panics"), "{error}");
+async fn a_panic_before_the_workers_are_ready_ends_the_start() {
+    let opening = FakeScript { panicking_opens: u64::MAX, ..FakeScript::default() };
+    for (script, armed_for, told) in [
+        (opening, None, "the opening panics"),
+        (FakeScript::default(), Some("duovec-worker-0"), "the clock panics"),
+        (FakeScript::default(), Some("duovec-pool"), "the clock panics"),
+    ] {
+        let clock = Arc::new(Trap { armed_for: Mutex::new(armed_for), ..Trap::default() });
+        let error = start(&pool(&clock, script)).await.expect_err(told);
+        assert!(error.to_string().contains(told), "{armed_for:?}: {error}");
+    }
 }
 
 #[tokio::test]
@@ -93,7 +82,7 @@ async fn a_panic_after_a_run_answers_its_batch_and_replaces_the_worker() {
 
 #[tokio::test]
 async fn a_run_that_leaves_no_rows_answers_its_batch() {
-    let pool = TestPool::new(1, 100, faults([(0, ScriptedFault::NoRows)]));
+    let pool = TestPool::new(1, faults([(0, ScriptedFault::NoRows)]));
     assert_eq!(pool.run(&[ids(1, 9)]).await, Err(RunError::NoWorker));
     pool.run(&[ids(2, 9)]).await.expect("a replacement runs it");
 }

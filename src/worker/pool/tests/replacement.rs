@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_worker_whose_gpu_is_lost_is_not_replaced_while_others_live() {
     let lost = || ScriptedFault::Fail(EngineError::GpuLost("scripted".into()));
-    let pool = TestPool::new(2, 100, faults([(0, lost()), (2, lost())]));
+    let pool = TestPool::new(2, faults([(0, lost()), (2, lost())]));
     pool.run(&[ids(1, 9)]).await.expect_err("its GPU is lost");
     pool.run(&[ids(2, 9)]).await.expect("the other worker runs it");
     // The answer comes before the worker has left.
@@ -28,7 +28,7 @@ async fn a_worker_whose_gpu_is_lost_is_not_replaced_while_others_live() {
 async fn a_session_that_runs_nothing_is_replaced_ever_later_until_one_runs() {
     let lost = || ScriptedFault::Fail(EngineError::SessionLost("scripted".into()));
     let again = 7;
-    let pool = TestPool::new(1, 100, faults((0..5).chain([again]).map(|run| (run, lost()))));
+    let pool = TestPool::new(1, faults((0..5).chain([again]).map(|run| (run, lost()))));
     let begin = pool.clock.now();
     for seed in 0..5 {
         pool.run(&[ids(seed, 9)]).await.expect_err("its session is lost");
