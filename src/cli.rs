@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use thiserror::Error;
 
 use crate::corpus::CorpusError;
+use crate::telemetry;
 use settings::raw::RawConfig;
 use settings::{Config, ConfigError, SETTINGS, Setting, Takes};
 
@@ -18,7 +19,6 @@ mod batch;
 mod bench;
 mod build_engine;
 mod check;
-mod drain;
 mod embed;
 mod load;
 mod offline;
@@ -46,35 +46,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
         }
     };
-    let outcome = match matches.subcommand() {
-        Some(("serve", typed)) => resolve(typed, None).and_then(|config| serve::serve(&config)),
-        Some(("check", typed)) => {
-            let package = typed.get_one::<String>("PACKAGE").cloned();
-            if typed.contains_id("config") {
-                resolved::print(&gather(typed, package))
-            } else {
-                resolve(typed, package).and_then(|config| check::check(&config))
-            }
-        }
-        Some(("bench", typed)) => {
-            let package = typed.get_one::<String>("PACKAGE").cloned();
-            resolve(typed, package).and_then(|config| bench::bench(&config, typed))
-        }
-        Some(("embed", typed)) => {
-            resolve(typed, None).and_then(|config| embed::embed(&config, typed))
-        }
-        Some(("batch", typed)) => {
-            resolve(typed, None).and_then(|config| batch::batch(&config, typed))
-        }
-        Some(("adopt", typed)) => {
-            resolve(typed, None).and_then(|config| adopt::adopt(&config, typed))
-        }
-        Some(("build-engine", typed)) => {
-            resolve(typed, None).and_then(|config| build_engine::build_engine(&config, typed))
-        }
-        _ => unreachable!("clap asks for a subcommand"),
-    };
-    match outcome {
+    let (name, typed) = matches.subcommand().expect("clap asks for a subcommand");
+    match obey(name, typed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // A full disk must not change the exit code; `eprintln` would panic.
@@ -87,6 +60,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 1
             })
         }
+    }
+}
+
+fn obey(name: &str, typed: &ArgMatches) -> anyhow::Result<()> {
+    let raw = gather(typed);
+    if name == "check" && typed.contains_id("config") {
+        return resolved::print(&raw);
+    }
+    let config = Config::resolve(&raw)?;
+    telemetry::init(&config);
+    match name {
+        "serve" => serve::serve(&config),
+        "check" => check::check(&config),
+        "bench" => bench::bench(&config, typed),
+        "embed" => embed::embed(&config, typed),
+        "batch" => batch::batch(&config, typed),
+        "adopt" => adopt::adopt(&config, typed),
+        "build-engine" => build_engine::build_engine(&config, typed),
+        other => unreachable!("clap knows no command {other}"),
     }
 }
 
@@ -144,6 +136,15 @@ pub(crate) fn command() -> Command {
         .subcommand(build)
 }
 
+/// An option with a value.
+fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
 fn flags(command: settings::Command) -> impl Iterator<Item = Arg> {
     SETTINGS.iter().filter(move |setting| setting.commands.contains(&command)).map(flag)
 }
@@ -164,11 +165,8 @@ fn flag(setting: &Setting) -> Arg {
         .help(format!("{}{default}", setting.help))
 }
 
-fn resolve(typed: &ArgMatches, package: Option<String>) -> anyhow::Result<Config> {
-    Ok(Config::resolve(&gather(typed, package))?)
-}
-
-fn gather(typed: &ArgMatches, package: Option<String>) -> RawConfig {
+/// What was typed; some commands take the package without its flag.
+fn gather(typed: &ArgMatches) -> RawConfig {
     let mut flags: BTreeMap<String, Vec<String>> = SETTINGS
         .iter()
         .filter_map(|setting| {
@@ -176,7 +174,8 @@ fn gather(typed: &ArgMatches, package: Option<String>) -> RawConfig {
             Some((setting.name.to_owned(), values.cloned().collect()))
         })
         .collect();
-    flags.extend(package.map(|directory| ("package".to_owned(), vec![directory])));
+    let package = typed.try_get_one::<String>("PACKAGE").ok().flatten();
+    flags.extend(package.map(|directory| ("package".to_owned(), vec![directory.clone()])));
     let file = typed.get_one::<PathBuf>("config").cloned();
     RawConfig::from_process(flags, file)
 }

@@ -11,8 +11,7 @@ use anyhow::{Context, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 
 use super::load::{Measuring, load, need_vectors};
-use super::{Incomplete, embed::value};
-use crate::telemetry;
+use super::{Incomplete, value};
 use clock::{Clock, RealClock};
 use model::package::ModelPackage;
 use settings::Config;
@@ -27,7 +26,7 @@ use here::Here;
 use probes::Probe;
 use report::Report;
 use search::Search;
-use server::{Server, TheirVector};
+use server::{Server, TheirAnswer};
 
 /// Other servers compute in half precision, which moves vectors by up to some ten thousandths.
 const LEAST_COSINE: &str = "0.999";
@@ -81,7 +80,6 @@ pub(super) fn command() -> Command {
 /// # Errors
 /// [`Incomplete`] when probes differ.
 pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(config);
     let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
     let &least = typed.get_one::<f64>("least-cosine").expect("it has a default");
     let key = text("from-key-file").map(|file| read_key(&PathBuf::from(file))).transpose()?;
@@ -151,12 +149,12 @@ fn read_key(file: &PathBuf) -> anyhow::Result<String> {
 }
 
 /// The server's vectors; nothing for a text that it refuses.
-fn ask(server: &Server, probes: &[Probe]) -> anyhow::Result<Vec<TheirVector>> {
+fn ask(server: &Server, probes: &[Probe]) -> anyhow::Result<Vec<TheirAnswer>> {
     let mut answers = Vec::with_capacity(probes.len());
     for probe in probes {
         let answer = server.embed(&probe.text)?;
         // Plain texts come first: a server that refuses these answers none.
-        if let (TheirVector::Refused(why), true) = (&answer, probe.kind.is_plain()) {
+        if let (Err(why), true) = (&answer, probe.kind.is_plain()) {
             bail!("{} refuses a plain text: {why}", server.url());
         }
         answers.push(answer);
@@ -165,13 +163,13 @@ fn ask(server: &Server, probes: &[Probe]) -> anyhow::Result<Vec<TheirVector>> {
 }
 
 /// How many numbers the vectors have, and the shortest and the greatest length of them.
-fn measures(there: &[TheirVector]) -> anyhow::Result<(usize, [f64; 2])> {
-    let vectors = || there.iter().filter_map(TheirVector::vector);
-    let width = vectors().next().map_or(0, <[f32]>::len);
+fn measures(there: &[TheirAnswer]) -> anyhow::Result<(usize, [f64; 2])> {
+    let vectors = || there.iter().flatten();
+    let width = vectors().next().map_or(0, Vec::len);
     if width == 0 || vectors().any(|vector| vector.len() != width) {
         bail!("the server's vectors are not all of one size: it serves no model of dense vectors");
     }
-    let square = |vector: &[f32]| vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+    let square = |vector: &Vec<f32>| vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
     let lengths = || vectors().map(|vector| square(vector).sqrt());
     Ok((width, [lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max)]))
 }

@@ -6,15 +6,15 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::Incomplete;
 use super::load::need_embeddings;
 use super::offline::Production;
+use super::{Incomplete, value};
 use crate::corpus::{
     CorpusError, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals, Window,
     on_all_cores, stream,
@@ -23,7 +23,6 @@ use crate::http::offline::{self, Answered, Asked};
 use crate::scheduler::TextRow;
 use crate::service::EmbeddingService;
 use crate::service::chunking::TextsToRun;
-use crate::telemetry;
 use clock::RealClock;
 use model::package::ModelPackage;
 use model::package::manifest::{Manifest, PromptName};
@@ -39,15 +38,9 @@ const PART_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
-    let file = |name: &'static str, short, help: &'static str| {
+    let file = |name, short, help| {
         let path = clap::value_parser!(PathBuf);
-        Arg::new(name)
-            .long(name)
-            .short(short)
-            .value_name("FILE")
-            .value_parser(path)
-            .required(true)
-            .help(help)
+        value(name, "FILE", help).short(short).value_parser(path).required(true)
     };
     Command::new("batch")
         .about("Answers a file of requests, as OpenAI's Batch API has them")
@@ -62,7 +55,6 @@ pub(super) fn command() -> Command {
 
 /// Answers every request of the file.
 pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(config);
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
     let package = ModelPackage::read_manifest(&config.package)?;

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use anyhow::bail;
+use clap::{Arg, ArgMatches, Command, value_parser};
 use serde::Serialize;
 
 use crate::engine::{Engine, EngineInfo, Session};
-use crate::telemetry;
 use crate::worker::warm_up_batch;
 use clock::{Clock, RealClock};
 use scheduling::batch::Bucket;
 use settings::Config;
 
 use super::load::{Loaded, Measuring, load};
+use super::{switch, value};
 
 mod graphs;
 mod shapes;
@@ -26,14 +26,11 @@ use graphs::GraphReport;
 use shapes::ShapeReport;
 use texts::TextsReport;
 
+/// The least runs of a shape in each way, whatever the time.
+const RUNS_MIN: usize = 5;
+
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
-    let value = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
     Command::new("bench")
         .about("Measures the engine alone: a table of shapes, and the ceiling for a file of texts")
         .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
@@ -42,12 +39,19 @@ pub(super) fn command() -> Command {
             "LIST",
             "ROWSxLENGTH, with commas, each rounded up to a bucket [default: powers of two]",
         ))
-        .arg(value(
-            "texts",
-            "FILE",
-            "a text a line, or JSON lines of a text or an object with `text`: the most texts/s",
-        ))
-        .arg(value("ms-per-shape", "MS", "how long each shape is measured [default: 300]"))
+        .arg(
+            value(
+                "texts",
+                "FILE",
+                "a text a line, or JSON lines of a text or an object with `text`: the most texts/s",
+            )
+            .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            value("ms-per-shape", "MS", "how long each shape is measured")
+                .default_value("300")
+                .value_parser(value_parser!(u64)),
+        )
         .arg(switch("compare-graphs", "run every bucket with and without CUDA graphs, and compare"))
         .arg(switch("no-table", "leave the table of shapes out"))
         .arg(switch("json", "print one JSON object instead of tables"))
@@ -72,22 +76,21 @@ struct BenchReport {
 
 /// Measures and prints; progress goes to the log.
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(config);
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
     let info = loaded.chosen.engine.info().clone();
-    let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
-    let span = milliseconds(text("ms-per-shape").unwrap_or("300"))?;
+    let span = *typed.get_one("ms-per-shape").expect("it has a default");
+    let span = Duration::from_millis(span);
     let bench = Bench { config, clock: Arc::clone(&clock), span };
     let asked = |name: &str| typed.get_flag(name);
     if asked("compare-graphs") && !info.kind.is_tensorrt() {
         bail!("--compare-graphs needs TensorRT on a GPU: {}", loaded.chosen.reason);
     }
-    let wanted = shapes::wanted(text("shapes"), &loaded.chosen.shapes)?;
+    let wanted = shapes::wanted(typed.get_one("shapes"), &loaded.chosen.shapes)?;
     let shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };
     let graphs = asked("compare-graphs").then(|| bench.graphs(&loaded)).transpose()?;
-    let file = text("texts").map(PathBuf::from);
-    let texts = file.map(|file| bench.texts(&loaded, &file)).transpose()?;
+    let file = typed.get_one::<PathBuf>("texts");
+    let texts = file.map(|file| bench.texts(&loaded, file)).transpose()?;
     let report = BenchReport {
         engine: info.kind.name(),
         version: info.version,
@@ -108,12 +111,6 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         bail!("captured graphs and plain runs differ");
     }
     Ok(())
-}
-
-fn milliseconds(typed: &str) -> anyhow::Result<Duration> {
-    let number = typed.parse();
-    let number = number.with_context(|| format!("--ms-per-shape: '{typed}' is not a number"))?;
-    Ok(Duration::from_millis(number))
 }
 
 impl BenchReport {

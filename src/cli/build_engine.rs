@@ -1,15 +1,11 @@
 //! `duovec build-engine`: a TensorRT plan from a package's ONNX graph.
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, Command};
+
+use super::{switch, value};
 
 /// What can be typed; the same with and without the features, so that the help is complete.
 pub(super) fn command() -> Command {
-    let value = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
     Command::new("build-engine")
         .about("Builds a TensorRT plan from the package's ONNX graph and adds it to the package")
         .arg(switch(
@@ -75,8 +71,8 @@ pub(super) use with_tensorrt::build_engine;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 mod with_tensorrt {
-    use std::io::{self, IsTerminal, Write};
-    use std::path::{Path, PathBuf};
+    use std::io::{self, Write};
+    use std::path::Path;
     use std::process;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -84,14 +80,16 @@ mod with_tensorrt {
 
     use anyhow::{Context, anyhow, bail};
     use clap::ArgMatches;
+    use indicatif::ProgressBar;
     use serde_json::{Value, json};
-    use tokio::signal::unix::{SignalKind, signal};
+    use tokio::runtime::Builder;
 
+    use crate::cli::progress_bar;
     use crate::engine::tensorrt::build::{self, BuildOptions, BuiltPlan};
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
     use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
-    use crate::telemetry;
+    use crate::shutdown::Signals;
     use clock::RealClock;
     use model::package::ModelPackage;
     use model::package::manifest::plan::{PlanEntry, PlanFlavour};
@@ -100,18 +98,15 @@ mod with_tensorrt {
 
     /// What a shell gives a process that SIGINT ended.
     const EXIT_INTERRUPTED: i32 = 130;
-    /// Characters of the bar.
-    const BAR_WIDTH: usize = 30;
 
     /// Builds the plan; progress goes to standard error, the result to standard output.
     pub(in crate::cli) fn build_engine(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-        telemetry::init(config);
         let text = |name: &str| typed.get_one::<String>(name).map(String::as_str);
-        let package = PathBuf::from(text("PACKAGE").expect("clap asks for it"));
+        let package = config.package.as_path();
         let library_dir = config.engine.tensorrt.library_dir.clone();
         if typed.get_flag("inspect") || typed.get_flag("layer-times") {
             let flavour = flavour(text("flavour"), library_dir.as_deref())?;
-            let engine = load(config, &package, flavour, device(typed))?;
+            let engine = load(config, flavour, device(typed))?;
             let told = match typed.get_flag("inspect") {
                 true => engine.layers()?,
                 false => layer_times(&engine)?.to_string(),
@@ -142,16 +137,17 @@ mod with_tensorrt {
             workspace_bytes: typed.get_one::<i64>("workspace-mib").map(|mib| mib << 20),
         };
         let stop = catch_signals()?;
-        let bar = Arc::new(ProgressBar::new());
+        let bar = progress_bar::on_terminal();
+        let bar = Arc::new(ShownBuild { bar, told: AtomicU32::new(0) });
         let shown = Arc::clone(&bar);
         let observer = Observer::new(move |permille, phase| {
             shown.show(permille, phase);
             !stop.load(Ordering::Relaxed)
         });
-        let built = build::build_engine(&package, &options, &observer, &RealClock::new());
-        bar.clear();
+        let built = build::build_engine(package, &options, &observer, &RealClock::new());
+        bar.bar.iter().for_each(ProgressBar::finish_and_clear);
         match built {
-            Ok(built) => report(&package, &built),
+            Ok(built) => report(package, &built),
             Err(error) if error.is_cancelled() => {
                 eprintln!("duovec: cancelled; {} is as it was", package.display());
                 process::exit(EXIT_INTERRUPTED);
@@ -167,11 +163,10 @@ mod with_tensorrt {
     /// Loads the plan as a server would.
     fn load(
         config: &Config,
-        package: &Path,
         flavour: PlanFlavour,
         device: usize,
     ) -> anyhow::Result<TensorRtEngine> {
-        let package = ModelPackage::open(package)?.in_precision(config.engine.precision)?;
+        let package = ModelPackage::open(&config.package)?.in_precision(config.engine.precision)?;
         let length = package.manifest().max_input_tokens;
         let options = TensorRtOptions {
             flavour,
@@ -216,28 +211,22 @@ mod with_tensorrt {
         )
     }
 
-    /// Set by the first SIGINT or SIGTERM; the second ends the process, which is as safe.
+    /// Set by the first signal that asks for an end; the second one ends the process, which is as
+    /// safe.
     fn catch_signals() -> anyhow::Result<Arc<AtomicBool>> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot catch signals")?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot catch signals")?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
-        let (mut interrupt, mut terminate) = {
+        let mut signals = {
             let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+            Signals::catch().context("cannot catch signals")?
         };
         let wait = async move {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if told.swap(true, Ordering::Relaxed) {
-                    process::exit(EXIT_INTERRUPTED);
-                }
-            }
+            signals.next().await;
+            told.store(true, Ordering::Relaxed);
+            signals.another().await;
+            process::exit(EXIT_INTERRUPTED);
         };
         thread::Builder::new()
             .name("duovec-signals".to_owned())
@@ -246,39 +235,24 @@ mod with_tensorrt {
         Ok(stop)
     }
 
-    /// One line on a terminal, a line for each tenth elsewhere. Told from the library's threads.
-    struct ProgressBar {
-        terminal: bool,
-        /// Thousandths shown last, plus one; zero before the first.
-        shown: AtomicU32,
+    /// A bar on a terminal, a line for each tenth elsewhere. Told from the library's threads.
+    struct ShownBuild {
+        bar: Option<ProgressBar>,
+        /// Tenths that have their line.
+        told: AtomicU32,
     }
 
-    impl ProgressBar {
-        fn new() -> Self {
-            Self { terminal: io::stderr().is_terminal(), shown: AtomicU32::new(0) }
-        }
-
+    impl ShownBuild {
         fn show(&self, permille: u32, phase: &str) {
-            let before = self.shown.swap(permille + 1, Ordering::Relaxed);
-            if before == permille + 1 || (!self.terminal && before / 100 == permille / 100) {
+            let Some(bar) = &self.bar else {
+                if self.told.swap(permille / 100 + 1, Ordering::Relaxed) != permille / 100 + 1 {
+                    // A closed standard error is no reason to fail.
+                    let _ = writeln!(io::stderr(), "{:>3} % {phase}", permille / 10);
+                }
                 return;
-            }
-            let percent = permille / 10;
-            // A closed standard error is no reason to fail.
-            let mut stderr = io::stderr().lock();
-            let _ = if self.terminal {
-                let done = BAR_WIDTH * permille as usize / 1000;
-                let bar = format!("{:<BAR_WIDTH$}", "=".repeat(done));
-                write!(stderr, "\r\x1b[K[{bar}] {percent:>3} % {phase}")
-            } else {
-                writeln!(stderr, "{percent:>3} % {phase}")
             };
-        }
-
-        fn clear(&self) {
-            if self.terminal {
-                let _ = write!(io::stderr().lock(), "\r\x1b[K");
-            }
+            bar.set_position(permille.into());
+            bar.set_message(phase.to_owned());
         }
     }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use anyhow::bail;
 
 use crate::engine::run_canary;
-use crate::telemetry;
 use clock::{Clock, RealClock};
 use model::package::ModelPackage;
 use model::package::manifest::{Manifest, ModelKind, PromptName};
@@ -62,7 +61,6 @@ fn print(line: &str) {
 /// # Errors
 /// When any of them is bad.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
-    telemetry::init(config);
     let package = ModelPackage::read_manifest(&config.package)?;
     let mut findings = Findings::default();
     check_files(&package, &mut findings);

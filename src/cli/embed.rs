@@ -3,20 +3,19 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
-use super::Incomplete;
 use super::load::need_embeddings;
 use super::offline::Production;
+use super::{Incomplete, switch, value};
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
     OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
     Windows,
 };
 use crate::service::InputType;
-use crate::telemetry;
 use model::package::ModelPackage;
 use model::package::manifest::{Manifest, ModelKind};
 use scheduling::batch::Vectors;
@@ -33,10 +32,6 @@ const VECTORS: [(&str, Vectors); 3] =
 const INPUT_TYPES: [(&str, InputType); 3] =
     [("passage", InputType::Passage), ("query", InputType::Query), ("default", InputType::Default)];
 
-pub(super) fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value).help(help)
-}
-
 /// How texts are cut.
 fn chunk_arguments() -> [Arg; 3] {
     [
@@ -46,18 +41,12 @@ fn chunk_arguments() -> [Arg; 3] {
             "cut texts into chunks of so many tokens; each is a row of the output",
         ),
         value("chunk-overlap", "N", "tokens of a chunk that the next one has too [default: 0]"),
-        Arg::new("late")
-            .long("late")
-            .action(ArgAction::SetTrue)
-            .help("pool chunks out of the run of their whole text"),
+        switch("late", "pool chunks out of the run of their whole text"),
     ]
 }
 
 /// What can be typed besides the settings.
 pub(super) fn command() -> Command {
-    let word = |name, help, words: Vec<&'static str>| {
-        value(name, "WORD", help).value_parser(PossibleValuesParser::new(words))
-    };
     Command::new("embed")
         .about("Embeds a corpus into files; started again after its end, it goes on where it was")
         .arg(
@@ -77,13 +66,9 @@ pub(super) fn command() -> Command {
         .arg(word(
             "input-format",
             "what the files hold [default: by their names]",
-            words(&InputFormat::WORDS),
+            &InputFormat::WORDS,
         ))
-        .arg(word(
-            "format",
-            "what a folder's parts are [default: parquet]",
-            words(&OutputFormat::WORDS),
-        ))
+        .arg(word("format", "what a folder's parts are [default: parquet]", &OutputFormat::WORDS))
         .arg(
             value("text-column", "NAME", "the column or field that is embedded")
                 .default_value("text"),
@@ -92,21 +77,17 @@ pub(super) fn command() -> Command {
             value("keep", "A,B", "columns or fields that are written beside the vectors")
                 .value_delimiter(','),
         )
-        .arg(word(
-            "vectors",
-            "which vectors [default: both, if the model has both]",
-            words(&VECTORS),
-        ))
+        .arg(word("vectors", "which vectors [default: both, if the model has both]", &VECTORS))
         .arg(
             word(
                 "input-type",
                 "which of the model's prompts is put in front of texts",
-                words(&INPUT_TYPES),
+                &INPUT_TYPES,
             )
             .default_value("passage"),
         )
         .arg(value("dimensions", "N", "floats of a dense vector [default: the model's own]"))
-        .arg(word("dense-type", "how they are stored", words(&DENSE_TYPES)).default_value("f32"))
+        .arg(word("dense-type", "how they are stored", &DENSE_TYPES).default_value("f32"))
         .arg(value("sparse-top-k", "N", "keep so many of the heaviest lexical weights"))
         .arg(value("sparse-min-weight", "WEIGHT", "keep lexical weights at or above it"))
         .args(chunk_arguments())
@@ -122,7 +103,6 @@ pub(super) fn command() -> Command {
 
 /// Embeds every row.
 pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    telemetry::init(config);
     let package = ModelPackage::read_manifest(&config.package)?;
     need_embeddings(package.manifest())?;
     let package = package.with_default_prompt(config.default_prompt)?;
@@ -134,7 +114,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         // A shell's variable that is not set; the current folder would be taken.
         return Err(wrong("--out is empty: name a file or a folder").into());
     }
-    let target = OutputTarget::new(out, choice(typed, "format", &OutputFormat::WORDS))?;
+    let target = OutputTarget::new(out, typed.get_one("format").copied())?;
     let recipe = recipe(package.manifest().clone(), &target, typed)?;
     tell_of_missing_prompts(package.manifest(), typed);
     let text = typed.get_one::<String>("text-column").expect("it has a default").clone();
@@ -144,7 +124,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let rows = rows.ok_or_else(|| wrong("--part-rows: send a whole number above zero"))?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
     let names = texts("INPUT");
-    let files = InputFile::find(&names, choice(typed, "input-format", &InputFormat::WORDS))?;
+    let files = InputFile::find(&names, typed.get_one("input-format").copied())?;
     InputFile::refuse_output(&files, &names, &target.path)?;
     let input = InputRows::new(&files, columns.clone(), config.http.max_item_bytes.as_usize());
     let mut windows = Windows::new(input, limits, columns.kept.len());
@@ -181,7 +161,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
 /// header.
 fn tell_of_missing_prompts(manifest: &Manifest, typed: &ArgMatches) {
     let is_typed = typed.value_source("input-type") == Some(ValueSource::CommandLine);
-    let wants_none = choice(typed, "input-type", &INPUT_TYPES) == Some(InputType::Default);
+    let wants_none = typed.get_one("input-type") == Some(&InputType::Default);
     if is_typed && !wants_none && manifest.prompts.are_none() {
         tracing::warn!("the model has no prompts, so that --input-type changes nothing");
     }
@@ -203,11 +183,11 @@ fn recipe(
         return Err(wrong("--sparse-min-weight: use a number, zero or above"));
     }
     let asked = RecipeOptions {
-        vectors: choice(typed, "vectors", &VECTORS).unwrap_or(default),
-        input_type: choice(typed, "input-type", &INPUT_TYPES).expect("it has a default"),
+        vectors: typed.get_one("vectors").copied().unwrap_or(default),
+        input_type: *typed.get_one("input-type").expect("it has a default"),
         dimensions: number(typed, "dimensions")?,
         selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
-        numbers: choice(typed, "dense-type", &DENSE_TYPES).expect("it has a default"),
+        numbers: *typed.get_one("dense-type").expect("it has a default"),
         chunks: chunks(typed)?,
     };
     Recipe::new(manifest, asked)
@@ -232,13 +212,16 @@ fn chunks(typed: &ArgMatches) -> Result<Option<CorpusChunks>, CorpusError> {
     Ok(Some(CorpusChunks { tokens, overlap, late }))
 }
 
-fn words<T, const N: usize>(words: &[(&'static str, T); N]) -> Vec<&'static str> {
-    words.iter().map(|(word, _)| *word).collect()
-}
-
-fn choice<T: Copy>(typed: &ArgMatches, name: &str, words: &[(&str, T)]) -> Option<T> {
-    let word = typed.get_one::<String>(name)?;
-    words.iter().find(|(known, _)| known == word).map(|(_, value)| *value)
+/// An option whose value is one of `words`.
+fn word<T: Copy + Send + Sync + 'static>(
+    name: &'static str,
+    help: &'static str,
+    words: &'static [(&'static str, T)],
+) -> Arg {
+    let known = PossibleValuesParser::new(words.iter().map(|(word, _)| *word));
+    let meant = |typed: String| words.iter().find(|(word, _)| *word == typed).map(|(_, it)| *it);
+    let meant = move |typed| meant(typed).expect("clap takes no other word");
+    value(name, "WORD", help).value_parser(known.map(meant))
 }
 
 fn number<T: FromStr>(typed: &ArgMatches, name: &str) -> Result<Option<T>, CorpusError> {

@@ -35,7 +35,7 @@ pub(super) fn show_while<T>(
 }
 
 fn show(progress: &CorpusProgress, clock: &dyn Clock, ended: &Receiver<()>) {
-    let bar = io::stderr().is_terminal().then(bar);
+    let bar = on_terminal();
     let every = if bar.is_some() { BAR_EVERY } else { LINE_EVERY };
     let mut begin = None;
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(every) {
@@ -77,10 +77,11 @@ fn sentence(before: Done, now: Done, time: Duration) -> String {
     text
 }
 
-fn bar() -> ProgressBar {
+/// A bar of [`STEPS`] steps, if standard error is a terminal.
+pub(super) fn on_terminal() -> Option<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {msg}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(STEPS).with_style(style)
+    io::stderr().is_terminal().then(|| ProgressBar::new(STEPS).with_style(style))
 }
 
 #[cfg(test)]

@@ -37,9 +37,10 @@ fn line(setting: &Setting, raw: &RawConfig, config: &Config) -> String {
     if setting.secret {
         return format!("# {key} is set and not shown ({origin})");
     }
-    let here = match taken(setting.name, config).filter(|_| text == "auto") {
-        Some(number) => format!("; {number} here"),
-        None => String::new(),
+    // Other settings of `auto` are resolved by the engine.
+    let here = match setting.name {
+        "http-threads" if text == "auto" => format!("; {} here", config.http.threads),
+        _ => String::new(),
     };
     let value = match setting.takes {
         Takes::One => toml::Value::from(text),
@@ -55,13 +56,5 @@ fn origin(setting: &Setting, raw: &RawConfig) -> String {
         Origin::File(path) => format!("file {}", path.display()),
         Origin::Release => "came with this release".to_owned(),
         Origin::Default => "default".to_owned(),
-    }
-}
-
-/// What `auto` means on this machine. Other settings of `auto` are resolved by the engine.
-fn taken(name: &str, config: &Config) -> Option<u64> {
-    match name {
-        "http-threads" => Some(config.http.threads.get()),
-        _ => None,
     }
 }

@@ -19,14 +19,12 @@ use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::service::{EmbeddingService, ResidentModel, Tuned};
 use crate::shutdown::Signals;
 use crate::supervisor;
-use crate::telemetry;
 use crate::worker::pool::{PoolConfig, WorkerPool};
 use clock::{Clock, RealClock};
 use model::package::ModelPackage;
 use model::tokenize::OpenAiEncoding;
 use settings::Config;
 
-use super::drain::Drain;
 use super::load::{Chosen, Measuring, load};
 
 /// How long answers that are ready may take to reach their clients at the end, at least.
@@ -42,7 +40,6 @@ const WORKER_EXIT_FAILED: Duration = Duration::from_secs(1);
 /// # Errors
 /// Everything that ends the process with a non-zero exit code.
 pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
-    telemetry::init(config);
     let open_files_max = descriptors::raise_limit();
     tracing::debug!(open_files_max, "the limit of open files is raised");
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
@@ -101,11 +98,10 @@ async fn run(
             },
             signal = signals.next() => {
                 supervisor::stopping();
-                let drain = Drain::of(config, signal);
                 tokio::select! {
                     biased;
                     fault = parts.fault() => break Err(fault),
-                    drained = drain.run(&service, &*clock) => {
+                    drained = drain(config, signal, &service, &*clock) => {
                         left = drained;
                         break Ok(());
                     }
@@ -131,6 +127,32 @@ async fn run(
 
 fn interrupted(signal: &str) -> anyhow::Error {
     anyhow!("a second signal ({signal}) ended the drain")
+}
+
+/// The orderly end: first `/health` says no, then new requests are refused, then what was accepted
+/// is answered. Gives what is left of the timeout, `None` when it passed with requests unanswered.
+async fn drain(
+    config: &Config,
+    signal: &'static str,
+    service: &EmbeddingService,
+    clock: &dyn Clock,
+) -> Option<Duration> {
+    let (delay_ms, timeout_ms) = (config.drain_delay.get(), config.drain_timeout.get());
+    if service.phase() == Phase::Ready && delay_ms > 0 {
+        // Load balancers ask for health now and then; until they have, requests still come.
+        service.leave_rotation();
+        tracing::info!(signal, delay_ms, "not ready any more");
+        tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+    }
+    service.begin_drain();
+    let (begin, timeout) = (clock.now(), Duration::from_millis(timeout_ms));
+    tracing::info!(signal, timeout_ms, "draining: answering what was accepted");
+    if tokio::time::timeout(timeout, service.drained()).await.is_err() {
+        service.abandon();
+        tracing::warn!("the drain timeout passed with requests unanswered");
+        return None;
+    }
+    Some(timeout.saturating_sub(clock.now().since(begin)))
 }
 
 /// What must live as long as the process takes requests.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::here::{Here, Prompt, Way};
 use super::probes::Probe;
 use super::search::Score;
-use super::server::{Server, TheirVector};
+use super::server::{Server, TheirAnswer};
 use settings::SpecialTokenText;
 
 /// Characters of a probe that are shown.
@@ -16,7 +16,7 @@ pub(super) struct Report<'a> {
     pub(super) here: &'a Here,
     pub(super) server: &'a Server,
     pub(super) probes: &'a [Probe],
-    pub(super) there: &'a [TheirVector],
+    pub(super) there: &'a [TheirAnswer],
     pub(super) least: f64,
     /// With the settings that were given.
     pub(super) own: (Way, Score),
@@ -193,7 +193,7 @@ impl Report<'_> {
                 (Some(cosine), _) if *cosine < self.least => {
                     writeln!(text, "cosine {cosine:.6}: {name}: {shown:?}")
                 }
-                (_, TheirVector::Refused(why)) => {
+                (_, Err(why)) => {
                     writeln!(text, "not compared, the server refuses it: {name}: {shown:?}: {why}")
                 }
                 _ => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::here::{Here, Prompt, Way};
 use super::probes::{LIMITS, Probe, ProbeKind};
-use super::server::TheirVector;
+use super::server::TheirAnswer;
 use model::package::manifest::PromptName;
 use scheduling::batch::Pooling;
 use vectors::dense::{cosine, cut};
@@ -24,7 +24,7 @@ const PROMPTS: [&str; 9] = [
 pub(super) struct Search<'a> {
     pub(super) here: &'a mut Here,
     pub(super) probes: &'a [Probe],
-    pub(super) there: &'a [TheirVector],
+    pub(super) there: &'a [TheirAnswer],
     pub(super) least: f64,
 }
 
@@ -109,7 +109,7 @@ impl Search<'_> {
     ) -> anyhow::Result<Score> {
         let mut cosines = Vec::with_capacity(self.probes.len());
         for (probe, answer) in self.probes.iter().zip(self.there) {
-            let theirs = answer.vector().filter(|_| shows(probe.kind));
+            let theirs = answer.as_ref().ok().filter(|_| shows(probe.kind));
             let cosine = theirs.map(|theirs| {
                 let ours = cut(self.here.vector(&probe.text, way)?, theirs.len());
                 let cosine = cosine(&ours, theirs);

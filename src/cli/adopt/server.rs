@@ -37,22 +37,8 @@ enum Dialect {
     OpenAi { model: String },
 }
 
-/// What it says of a text.
-#[derive(Debug)]
-pub(super) enum TheirVector {
-    Sent(Vec<f32>),
-    /// Status and message.
-    Refused(String),
-}
-
-impl TheirVector {
-    pub(super) fn vector(&self) -> Option<&[f32]> {
-        match self {
-            Self::Sent(vector) => Some(vector),
-            Self::Refused(_) => None,
-        }
-    }
-}
+/// A text's vector, or why the server refuses the text: status and message.
+pub(super) type TheirAnswer = Result<Vec<f32>, String>;
 
 #[derive(Deserialize)]
 struct OpenAiAnswer {
@@ -103,11 +89,11 @@ impl Server {
                 false => Dialect::OpenAi { model: server.model(model, manifest)? },
             };
             match server.embed("text")? {
-                TheirVector::Sent(_) => return Ok(server),
-                TheirVector::Refused(why) if why.starts_with("401") || why.starts_with("403") => {
+                Ok(_) => return Ok(server),
+                Err(why) if why.starts_with("401") || why.starts_with("403") => {
                     bail!("{} wants an API key ({why}): name one with --from-key-file", server.url)
                 }
-                TheirVector::Refused(why) => refusals.push(format!("{}: {why}", server.url)),
+                Err(why) => refusals.push(format!("{}: {why}", server.url)),
             }
         }
         bail!(
@@ -126,20 +112,19 @@ impl Server {
     ///
     /// # Errors
     /// When there is no answer, or one that nobody understands.
-    pub(super) fn embed(&self, text: &str) -> anyhow::Result<TheirVector> {
+    pub(super) fn embed(&self, text: &str) -> anyhow::Result<TheirAnswer> {
         let response = self.ask(text)?;
         let status = response.status();
         let body = text_of(response).with_context(|| format!("{} sent no answer", self.url))?;
         if !status.is_success() {
-            return Ok(TheirVector::Refused(format!("{status}: {}", message(&body))));
+            return Ok(Err(format!("{status}: {}", message(&body))));
         }
         let vector = match self.dialect {
             Dialect::Tei => serde_json::from_str::<[Vec<f32>; 1]>(&body).map(|[vector]| vector),
             Dialect::OpenAi { .. } => serde_json::from_str::<OpenAiAnswer>(&body)
                 .map(|OpenAiAnswer { data: [only] }| only.embedding),
         };
-        let vector = vector.with_context(|| format!("{} answers something else", self.url))?;
-        Ok(TheirVector::Sent(vector))
+        Ok(Ok(vector.with_context(|| format!("{} answers something else", self.url))?))
     }
 
     /// Sends a text, and sends it again while the server is busy.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Bench, Loaded, warm_session};
+use super::{Bench, Loaded, RUNS_MIN, warm_session};
 use crate::engine::BatchOutput;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::limits::GraphTokens;
@@ -11,9 +11,6 @@ use settings::limits::GraphTokens;
 /// order differ from run to run, and a graph by so many times as much at most: of a few runs one is
 /// rarely the furthest off.
 const NOISE_TIMES: f32 = 4.0;
-
-/// The least runs of each bucket in each way, whatever the time.
-const RUNS_MIN: usize = 5;
 
 /// What the comparison found.
 #[derive(Debug, Serialize)]

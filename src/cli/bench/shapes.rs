@@ -3,14 +3,13 @@
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 
-use super::{Bench, Loaded, tokens_per_second, warm_session};
+use super::{Bench, Loaded, RUNS_MIN, tokens_per_second, warm_session};
 use crate::engine::StageTimes;
 use crate::worker::warm_up_batch;
 use scheduling::batch::Bucket;
 use scheduling::batch::plan::Shapes;
 
-/// The least and the most runs of a shape, whatever the time.
-const RUNS_MIN: usize = 5;
+/// The most runs of a shape, whatever the time.
 const RUNS_MAX: usize = 2000;
 
 /// One line of the table.
@@ -33,7 +32,7 @@ pub(super) struct ShapeReport {
 
 /// The shapes to measure: those that were typed, each rounded up to a shape that holds it, or all
 /// that are prepared.
-pub(super) fn wanted(typed: Option<&str>, shapes: &Shapes) -> anyhow::Result<Vec<Bucket>> {
+pub(super) fn wanted(typed: Option<&String>, shapes: &Shapes) -> anyhow::Result<Vec<Bucket>> {
     let Some(list) = typed else { return Ok(shapes.prepared().to_vec()) };
     let mut wanted = Vec::new();
     for text in list.split(',').map(str::trim) {
@@ -126,11 +125,11 @@ mod tests {
     #[test]
     fn typed_shapes_become_shapes_that_hold_them() {
         let shapes = Shapes::on_cpu(512, MaxBatchTokens::DEFAULT);
-        let found = wanted(Some("3x17, 1x300"), &shapes).expect("they are held");
+        let found = wanted(Some(&"3x17, 1x300".to_owned()), &shapes).expect("they are held");
         assert_eq!(found, [Bucket { rows: 4, length: 128 }, Bucket { rows: 1, length: 320 }]);
-        assert!(wanted(Some("1x513"), &shapes).is_err());
+        assert!(wanted(Some(&"1x513".to_owned()), &shapes).is_err());
         for text in ["", "8", "axb", "8x"] {
-            assert!(wanted(Some(text), &shapes).is_err(), "{text}");
+            assert!(wanted(Some(&text.to_owned()), &shapes).is_err(), "{text}");
         }
         assert_eq!(wanted(None, &shapes).expect("all"), shapes.prepared());
     }
