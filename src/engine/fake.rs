@@ -297,9 +297,7 @@ impl FakeSession {
             fault => Ok(fault.cloned()),
         }
     }
-}
 
-impl FakeSession {
     /// Makes all texts in the row of a lost text infinite, as attention would.
     fn spread_lost(&mut self, batch: &Batch) {
         let lost = self.shared.lost.lock();

@@ -154,7 +154,7 @@ pub(super) fn build(
         .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;
     let target = BuildTarget::new(package, options, device.as_ref(), library.version())?;
     let cache = target.timing_cache.as_ref().map(|name| directory.join(name));
-    let request = target.request(package, options, cache.as_deref());
+    let request = target.request(package, cache.as_deref());
     let model = package.directory().join(target.model_file);
     if model.to_str().is_none() {
         return Err(BuildError::Options(format!("the path {} is not UTF-8", model.display())));
@@ -184,8 +184,7 @@ pub(super) fn build(
     let entry = target.write(editor, package, &plan, seconds)?;
     let mut tried = None;
     if let Some(device) = &device {
-        let precision = options.precision;
-        let version = library.version();
+        let (version, precision) = (library.version(), options.precision);
         let target = Target { flavour: options.flavour, version, device, precision };
         match try_plan(package, options, &target, &entry) {
             Ok(seen) => tried = seen.map(|seen| (device.name.clone(), seen)),
@@ -278,26 +277,22 @@ fn find_device(options: &BuildOptions) -> Result<Option<CudaDevice>, BuildError>
 }
 
 /// The parts of the manifest's entry that are known before the build.
-struct BuildTarget {
-    flavour: PlanFlavour,
+struct BuildTarget<'a> {
+    options: &'a BuildOptions,
     version: Version,
     model_file: &'static str,
     profiles: Vec<PlanProfile>,
     compute_capabilities: Vec<ComputeCapability>,
-    device: Option<CudaDevice>,
+    device: Option<&'a CudaDevice>,
     /// Its file name in the package, for the flavour that measures kernels.
     timing_cache: Option<String>,
-    hardware_compatible: bool,
-    same_compute_capability: bool,
-    version_compatible: bool,
-    optimization_level: Option<i32>,
 }
 
-impl BuildTarget {
+impl<'a> BuildTarget<'a> {
     fn new(
         package: &ModelPackage,
-        options: &BuildOptions,
-        device: Option<&CudaDevice>,
+        options: &'a BuildOptions,
+        device: Option<&'a CudaDevice>,
         version: Version,
     ) -> Result<Self, BuildError> {
         let manifest = package.manifest();
@@ -332,27 +327,18 @@ impl BuildTarget {
             .filter(|_| !rtx)
             .map(|capability| format!(".tensorrt-{version}-sm{capability}.timing"));
         Ok(Self {
-            flavour: options.flavour,
+            options,
             version,
             model_file,
             profiles,
             compute_capabilities,
-            device: device.cloned(),
+            device,
             timing_cache,
-            hardware_compatible: options.hardware_compatible,
-            same_compute_capability: options.same_compute_capability,
-            version_compatible: options.version_compatible,
-            optimization_level: options.optimization_level,
         })
     }
 
-    fn request(
-        &self,
-        package: &ModelPackage,
-        options: &BuildOptions,
-        cache: Option<&Path>,
-    ) -> BuildRequest {
-        let manifest = package.manifest();
+    fn request(&self, package: &ModelPackage, cache: Option<&Path>) -> BuildRequest {
+        let (manifest, options) = (package.manifest(), self.options);
         let capability = |one: &ComputeCapability| size((one.major * 10 + one.minor) as usize);
         BuildRequest {
             model_path: package.directory().join(self.model_file).display().to_string(),
@@ -361,9 +347,9 @@ impl BuildTarget {
             length_max: size(manifest.max_input_tokens),
             vocabulary_size: size(manifest.vocab_size),
             compute_capabilities: options.compute_capabilities.iter().map(capability).collect(),
-            hardware_compatible: self.hardware_compatible,
+            hardware_compatible: options.hardware_compatible,
             same_compute_capability: options.same_compute_capability,
-            version_compatible: self.version_compatible,
+            version_compatible: options.version_compatible,
             optimization_level: options.optimization_level.unwrap_or(-1),
             workspace_bytes: options.workspace_bytes.unwrap_or(0),
             // The measurements of an earlier build only save time. Without them all kernels are
@@ -379,9 +365,9 @@ impl BuildTarget {
         plan: &Plan,
         seconds: Duration,
     ) -> Result<PlanEntry, BuildError> {
-        let written = editor.write_plan(self.flavour, plan.bytes())?;
+        let (manifest, options) = (package.manifest(), self.options);
+        let written = editor.write_plan(options.flavour, plan.bytes())?;
         let report = plan.report();
-        let manifest = package.manifest();
         let unsigned = |&bytes: &i64| u64::try_from(bytes).unwrap_or(0);
         let scratch_bytes: Vec<u64> = report.scratch_bytes.iter().map(unsigned).collect();
         let known = scratch_bytes.len() == self.profiles.len();
@@ -389,20 +375,20 @@ impl BuildTarget {
             file: written.file,
             sha256: written.sha256,
             bytes: written.bytes,
-            flavour: self.flavour,
+            flavour: options.flavour,
             version: self.version.to_string(),
             model_file: self.model_file.to_owned(),
             model_sha256: manifest.files[self.model_file].sha256.clone(),
             precision: report.precision,
             profiles: self.profiles,
             compute_capabilities: self.compute_capabilities,
-            multiprocessors: self.device.as_ref().map(|device| device.multiprocessors),
-            device: self.device.map(|device| device.name),
+            multiprocessors: self.device.map(|device| device.multiprocessors),
+            device: self.device.map(|device| device.name.clone()),
             scratch_bytes: if known { scratch_bytes } else { Vec::new() },
-            hardware_compatible: self.hardware_compatible,
-            same_compute_capability: self.same_compute_capability,
-            version_compatible: self.version_compatible,
-            optimization_level: self.optimization_level,
+            hardware_compatible: options.hardware_compatible,
+            same_compute_capability: options.same_compute_capability,
+            version_compatible: options.version_compatible,
+            optimization_level: options.optimization_level,
             build_seconds: (seconds.as_secs_f64() * 100.0).round() / 100.0,
         })
     }
