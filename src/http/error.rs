@@ -11,11 +11,9 @@ use crate::service::Refusal;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
-pub(super) use body::TeiError;
-use body::{ErrorBody, Parts};
 pub(super) use embedding::FieldNames;
+use serde::Serialize;
 
-mod body;
 mod embedding;
 
 /// The answer holds what was asked for.
@@ -147,6 +145,28 @@ codes! {
 pub(super) enum ErrorForm {
     OpenAi,
     Tei,
+}
+
+/// The body of every refusal.
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: Parts<'a>,
+}
+
+#[derive(Serialize)]
+struct Parts<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'static str>,
+    code: &'static str,
+}
+
+/// The body of a refusal in the form of text-embeddings-inference.
+#[derive(Serialize)]
+pub(super) struct TeiError<'a> {
+    pub(super) error: &'a str,
+    pub(super) error_type: &'static str,
 }
 
 /// A refusal: what the client reads, and what only the log says.
