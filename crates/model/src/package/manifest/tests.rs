@@ -27,6 +27,16 @@ fn parse(value: &Value) -> Result<Manifest, ManifestError> {
     Manifest::parse(value.to_string().as_bytes())
 }
 
+/// A manifest with another value at a place is refused with these words.
+fn each_is_refused<const N: usize>(whole: &Value, cases: [(&str, Value, &str); N]) {
+    for (pointer, value, expected) in cases {
+        let mut manifest = whole.clone();
+        *manifest.pointer_mut(pointer).expect("the field is there") = value;
+        let message = parse(&manifest).expect_err(pointer).to_string();
+        assert!(message.contains(expected), "{pointer}: {message}");
+    }
+}
+
 #[test]
 fn one_special_token_is_enough_and_none_is_too_few() {
     let mut manifest = valid();
@@ -75,12 +85,7 @@ fn each_wrong_field_is_named() {
         ("/canary/longest", json!({"tokens": 9, "dense": [1.0], "sparse": []}), "longest"),
         ("/canary/tolerances/dense_cosine_min", json!(1.5), "tolerances"),
     ];
-    for (pointer, value, expected) in cases {
-        let mut manifest = valid();
-        *manifest.pointer_mut(pointer).expect("the field is there") = value;
-        let message = parse(&manifest).expect_err(pointer).to_string();
-        assert!(message.contains(expected), "{pointer}: {message}");
-    }
+    each_is_refused(&valid(), cases);
 }
 
 #[test]
@@ -99,12 +104,7 @@ fn vectors_of_tokens_are_there_whole_or_not_at_all() {
         ("/canary/token_vectors", json!([[3, [0.6, 0.8]]]), "its token vectors"),
         ("/canary/token_vectors", json!([[1, [0.6]]]), "its token vectors"),
     ];
-    for (pointer, value, expected) in cases {
-        let mut manifest = whole.clone();
-        *manifest.pointer_mut(pointer).expect("the field is there") = value;
-        let message = parse(&manifest).expect_err(pointer).to_string();
-        assert!(message.contains(expected), "{pointer}: {message}");
-    }
+    each_is_refused(&whole, cases);
 }
 
 #[test]
@@ -134,12 +134,7 @@ fn words_are_weighed_by_a_model_without_vectors() {
         ("/sparse/questions", json!("absent"), "absent must be a listed file of 40 bytes"),
         ("/files/questions.f32/bytes", json!(36), "questions.f32 must be a listed file"),
     ];
-    for (pointer, value, expected) in cases {
-        let mut manifest = whole.clone();
-        *manifest.pointer_mut(pointer).expect("the field is there") = value;
-        let message = parse(&manifest).expect_err(pointer).to_string();
-        assert!(message.contains(expected), "{pointer}: {message}");
-    }
+    each_is_refused(&whole, cases);
 }
 
 #[test]
