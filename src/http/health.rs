@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use serde::Serialize;
+use serde_json::json;
 
 use super::error::{ApiError, Code, NOT_READY, OK};
 use super::headers::NO_STORE;
@@ -18,12 +19,6 @@ use crate::service::Refusal;
 pub(super) const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The process lives.
-#[derive(Serialize)]
-pub(super) struct Live {
-    status: &'static str,
-}
 
 /// The canary on every worker.
 #[derive(Serialize)]
@@ -51,7 +46,7 @@ pub(super) struct Check<'a> {
 
 /// The process lives; true from the bound port until exit.
 pub(super) async fn live() -> HttpResponse {
-    HttpResponse::build(OK).insert_header(NO_STORE).json(Live { status: "live" })
+    HttpResponse::build(OK).insert_header(NO_STORE).json(json!({"status": "live"}))
 }
 
 /// Readiness and diagnostics; never waits.

@@ -15,7 +15,6 @@ use super::payload::USES;
 use super::rerank::RerankScore;
 use super::state::AppState;
 use model::package::manifest::{Manifest, ModelKind};
-use settings::limits::{MaxItems, MaxRequestTimeoutMs};
 use settings::{Dialect, HttpConfig};
 
 const FILE: &str = include_str!("openapi.json");
@@ -26,44 +25,31 @@ const OF_DENSE: [&str; 4] = ["/v1/embeddings", "/v1/embeddings:both", "/embed", 
 /// Paths that a cross-encoder does not serve either.
 const OF_SPARSE: [&str; 2] = ["/v1/sparse-embeddings", "/embed_sparse"];
 
-/// What the description tells of the server that gives it.
-struct DescribedServer<'a> {
-    max_items: MaxItems,
-    max_request_timeout: MaxRequestTimeoutMs,
-    dialects: &'a [Dialect],
-    /// `None` until the package is read.
-    card: Option<&'a Manifest>,
-}
-
 /// `/openapi.json`. Anybody may ask for it, so it is written once, and once more when the model's
 /// card is known. All answers are the same bytes.
 pub(super) async fn answer(state: Data<AppState>) -> HttpResponse {
-    let HttpConfig { max_items, max_request_timeout, ref dialects, .. } = state.config;
     let card = state.service.model_card();
-    let write = || {
-        document(&DescribedServer { max_items, max_request_timeout, dialects, card })
-            .to_string()
-            .into()
-    };
+    let write = || document(&state.config, card).to_string().into();
     let body = state.descriptions[usize::from(card.is_some())].get_or_init(write).clone();
     let mut response = HttpResponse::build(OK);
     response.insert_header((CACHE_CONTROL, "no-cache")).content_type(JSON).body(body)
 }
 
-fn document(facts: &DescribedServer<'_>) -> Value {
-    let longest = facts.max_request_timeout.to_string();
+/// There is no `card` until the package is read.
+fn document(config: &HttpConfig, card: Option<&Manifest>) -> Value {
+    let longest = config.max_request_timeout.to_string();
     let file = FILE.replace("{max_request_timeout_ms}", &longest);
     let mut document: Value = serde_json::from_str(&file).expect("the tests read it");
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     let paths = document["paths"].as_object_mut().expect("an object");
-    paths.retain(|_, path| dialect(path).is_none_or(|dialect| facts.dialects.contains(&dialect)));
-    paths.retain(|path, _| is_served(path, facts.card));
+    paths.retain(|_, path| dialect(path).is_none_or(|dialect| config.dialects.contains(&dialect)));
+    paths.retain(|path, _| is_served(path, card));
     let schemas = &mut document["components"]["schemas"];
     for lists in ["Texts", "TokenIdLists"] {
-        schemas[lists]["maxItems"] = facts.max_items.get().into();
+        schemas[lists]["maxItems"] = config.max_items.get().into();
     }
-    schemas["Documents"]["maxItems"] = facts.max_items.get().saturating_sub(1).into();
-    if let Some(card) = facts.card {
+    schemas["Documents"]["maxItems"] = config.max_items.get().saturating_sub(1).into();
+    if let Some(card) = card {
         schemas["TokenId"]["maximum"] = card.vocab_size.saturating_sub(1).into();
         let lengths = card.dimensions().into_iter().map(Value::from);
         schemas["Dimensions"]["enum"] = lengths.chain([Value::Null]).collect();

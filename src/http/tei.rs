@@ -5,8 +5,7 @@
 
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{HttpResponse, Resource, guard};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::embed;
 use super::endpoint::Endpoint;
@@ -37,40 +36,6 @@ const UNFIT: [(&str, &str); 2] = [
     ("/predict", "model is not a classifier model; GET /info tells of which kind it is"),
 ];
 
-/// What is served, and within which limits.
-#[derive(Serialize)]
-pub(super) struct Info<'a> {
-    model_id: &'a str,
-    model_sha: &'a str,
-    model_dtype: &'a str,
-    served_model_name: &'a str,
-    model_type: TeiModelType,
-    max_concurrent_requests: u64,
-    max_input_length: usize,
-    max_batch_tokens: u64,
-    max_batch_requests: Option<usize>,
-    max_client_batch_size: u64,
-    auto_truncate: bool,
-    tokenization_workers: u64,
-    version: &'static str,
-    sha: Option<&'static str>,
-    docker_label: Option<&'static str>,
-}
-
-/// What kind of model is served.
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum TeiModelType {
-    Embedding { pooling: &'static str },
-    Reranker { id2label: Value, label2id: Value },
-}
-
-/// The process takes requests.
-#[derive(Serialize)]
-pub(super) struct Healthy {
-    status: &'static str,
-}
-
 /// Adds all routes; only `/ping` asks for no key.
 pub(super) fn routes(app: &mut ServiceConfig) {
     app.service(embedding("/embed", Vectors::Dense))
@@ -97,6 +62,7 @@ async fn unfit(state: Data<AppState>, why: &'static str) -> Result<HttpResponse,
     Err(ApiError::new(Code::UnfitModel, why))
 }
 
+/// What is served, and within which limits.
 async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = model_name::card(&state.service)?;
     let resident = state.service.resident();
@@ -107,30 +73,31 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
         Pooling::Mean => "mean",
         Pooling::Last => "last_token",
     };
-    // As transformers names the only label of a model that has no name for it.
-    let (id2label, label2id) = (json!({"0": "LABEL_0"}), json!({"LABEL_0": 0}));
     let model_type = match card.kind {
-        ModelKind::Embedding => TeiModelType::Embedding { pooling },
-        ModelKind::Sparse => TeiModelType::Embedding { pooling: "splade" },
-        ModelKind::CrossEncoder => TeiModelType::Reranker { id2label, label2id },
+        ModelKind::Embedding => json!({"embedding": {"pooling": pooling}}),
+        ModelKind::Sparse => json!({"embedding": {"pooling": "splade"}}),
+        // As transformers names the only label of a model that has no name for it.
+        ModelKind::CrossEncoder => {
+            json!({"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}})
+        }
     };
-    Ok(HttpResponse::build(OK).json(Info {
-        model_id: &card.model_id,
-        model_sha: &card.revision,
-        model_dtype: &resident.engine.info().precision,
-        served_model_name: &card.model_id,
-        model_type,
-        max_concurrent_requests: config.max_connections.get(),
-        max_input_length: card.max_input_tokens,
-        max_batch_tokens: resident.max_batch_tokens.get(),
-        max_batch_requests: None,
-        max_client_batch_size: config.max_items.get(),
-        auto_truncate: config.truncate == TruncateDefault::Truncate,
-        tokenization_workers: config.threads.get(),
-        version: env!("CARGO_PKG_VERSION"),
-        sha: None,
-        docker_label: None,
-    }))
+    Ok(HttpResponse::build(OK).json(json!({
+        "model_id": card.model_id,
+        "model_sha": card.revision,
+        "model_dtype": resident.engine.info().precision,
+        "served_model_name": card.model_id,
+        "model_type": model_type,
+        "max_concurrent_requests": config.max_connections.get(),
+        "max_input_length": card.max_input_tokens,
+        "max_batch_tokens": resident.max_batch_tokens.get(),
+        "max_batch_requests": null,
+        "max_client_batch_size": config.max_items.get(),
+        "auto_truncate": config.truncate == TruncateDefault::Truncate,
+        "tokenization_workers": config.threads.get(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "sha": null,
+        "docker_label": null,
+    })))
 }
 
 async fn ping(state: Data<AppState>) -> HttpResponse {
@@ -138,7 +105,7 @@ async fn ping(state: Data<AppState>) -> HttpResponse {
     let mut response = HttpResponse::build(if status.takes_requests() { OK } else { NOT_READY });
     response.insert_header(NO_STORE);
     if status.takes_requests() {
-        return response.json(Healthy { status: status.name() });
+        return response.json(json!({"status": status.name()}));
     }
     let error = &format!("unhealthy: {}", status.name());
     response.json(TeiError { error, error_type: "Unhealthy" })

@@ -17,14 +17,16 @@ use crate::http::tei::tokens::{DecodeBody, TokenizeBody};
 use model::package::ModelPackage;
 use model::package::manifest::Prompts;
 use serde_names::names;
+use settings::Config;
+use settings::limits::{MaxItems, MaxRequestTimeoutMs};
 
 mod serde_names;
 
 const ALL: [Dialect; 3] = [Dialect::OpenAi, Dialect::Nim, Dialect::Tei];
 
 fn described(dialects: &[Dialect], card: Option<&Manifest>) -> Value {
-    let (max_items, max_request_timeout) = (MaxItems::DEFAULT, MaxRequestTimeoutMs::DEFAULT);
-    document(&DescribedServer { max_items, max_request_timeout, dialects, card })
+    let dialects = dialects.to_vec();
+    document(&HttpConfig { dialects, ..Config::default().http }, card)
 }
 
 /// The path and the method in capitals of every operation, with what is described.
