@@ -4,6 +4,7 @@
 //! One line for each file, plan, library, driver and GPU, and one for the engine; each line that is
 //! not well says what to do.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -49,6 +50,19 @@ impl Findings {
         }
         print(&format!("{word:<5} {subject}: {text}"));
     }
+
+    /// Says what was found; if it was not found, why, with this verdict.
+    fn tell<T: Display, E: Display>(
+        &mut self,
+        otherwise: Verdict,
+        subject: &str,
+        found: &Result<T, E>,
+    ) {
+        match found {
+            Ok(found) => self.say(Verdict::Well, subject, &found.to_string()),
+            Err(error) => self.say(otherwise, subject, &error.to_string()),
+        }
+    }
 }
 
 /// Prints a line, whether or not somebody reads it: the exit code tells as well.
@@ -57,9 +71,6 @@ fn print(line: &str) {
 }
 
 /// Prints a line for each thing that it checks.
-///
-/// # Errors
-/// When any of them is bad.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     let package = ModelPackage::read_manifest(&config.package)?;
     let mut findings = Findings::default();
@@ -85,17 +96,11 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
 
 fn check_files(package: &ModelPackage, findings: &mut Findings) {
     for (name, entry) in &package.manifest().files {
-        let subject = format!("file {name}");
-        match package.verify_file(name, entry) {
-            Ok(()) => {
-                let text = format!("{} bytes, digest as listed", entry.bytes);
-                findings.say(Verdict::Well, &subject, &text);
-            }
-            Err(error) => {
-                let text = format!("{:#}; make the package again", anyhow::Error::from(error));
-                findings.say(Verdict::Bad, &subject, &text);
-            }
-        }
+        let found = match package.verify_file(name, entry) {
+            Ok(()) => Ok(format!("{} bytes, digest as listed", entry.bytes)),
+            Err(error) => Err(format!("{:#}; make the package again", anyhow::Error::from(error))),
+        };
+        findings.tell(Verdict::Bad, &format!("file {name}"), &found);
     }
 }
 

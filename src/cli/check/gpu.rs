@@ -55,24 +55,21 @@ fn check_plan(package: &ModelPackage, plan: &PlanEntry, findings: &mut Findings)
     if let Some(problem) = stale(plan, package.manifest()) {
         return findings.say(Verdict::Bad, &subject, &format!("it {problem}; {rebuild}"));
     }
-    match package.verify_plan(plan) {
+    let found = match package.verify_plan(plan) {
         Ok(()) => {
             let profiles: Vec<String> = plan.profiles.iter().map(ToString::to_string).collect();
-            let text = format!(
+            Ok(format!(
                 "{} {}, {}, {} bytes, digest as listed, profiles {}",
                 plan.flavour,
                 plan.version,
                 plan.precision,
                 plan.bytes,
                 profiles.join(", ")
-            );
-            findings.say(Verdict::Well, &subject, &text);
+            ))
         }
-        Err(error) => {
-            let text = format!("{:#}; {rebuild}", anyhow::Error::from(error));
-            findings.say(Verdict::Bad, &subject, &text);
-        }
-    }
+        Err(error) => Err(format!("{:#}; {rebuild}", anyhow::Error::from(error))),
+    };
+    findings.tell(Verdict::Bad, &subject, &found);
 }
 
 fn check_library(
@@ -80,18 +77,10 @@ fn check_library(
     flavour: PlanFlavour,
     findings: &mut Findings,
 ) -> Option<Version> {
-    let subject = format!("library {flavour}");
-    match Library::open(flavour.into(), config.engine.tensorrt.library_dir.as_deref()) {
-        Ok(library) => {
-            let version = library.version();
-            findings.say(Verdict::Well, &subject, &version.to_string());
-            Some(version)
-        }
-        Err(error) => {
-            findings.say(absent(config, &[flavour]), &subject, &error.to_string());
-            None
-        }
-    }
+    let library = Library::open(flavour.into(), config.engine.tensorrt.library_dir.as_deref());
+    let version = library.map(|library| library.version());
+    findings.tell(absent(config, &[flavour]), &format!("library {flavour}"), &version);
+    version.ok()
 }
 
 fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
@@ -103,10 +92,7 @@ fn check_driver(config: &Config, findings: &mut Findings) -> Vec<CudaDevice> {
             return Vec::new();
         }
     };
-    match cuda.runtime_version() {
-        Ok(version) => findings.say(Verdict::Well, "library cuda", &version.to_string()),
-        Err(error) => findings.say(verdict, "library cuda", &error.to_string()),
-    }
+    findings.tell(verdict, "library cuda", &cuda.runtime_version());
     match cuda.driver_version() {
         Ok(Some(version)) if cuda.suits_the_driver() => {
             findings.say(Verdict::Well, "driver", &format!("for CUDA up to {version}"));
