@@ -12,8 +12,8 @@ use super::offline::Production;
 use super::{Incomplete, switch, value};
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
-    OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, WindowLimits,
-    Windows,
+    OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, VECTORS,
+    WindowLimits, Windows,
 };
 use crate::service::InputType;
 use model::package::ModelPackage;
@@ -27,8 +27,6 @@ const PART_ROWS: &str = "8192";
 /// Bytes of text after which a part ends before it has so many rows.
 const PART_BYTES: usize = 64 * 1024 * 1024;
 
-const VECTORS: [(&str, Vectors); 3] =
-    [("dense", Vectors::Dense), ("sparse", Vectors::Sparse), ("both", Vectors::Both)];
 const INPUT_TYPES: [(&str, InputType); 3] =
     [("passage", InputType::Passage), ("query", InputType::Query), ("default", InputType::Default)];
 

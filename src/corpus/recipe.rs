@@ -10,6 +10,10 @@ use scheduling::batch::Vectors;
 use vectors::small::{self, NumberList, NumberType, Ranges};
 use vectors::sparse::Selection;
 
+/// Which vectors are written, and the words of the flag for it.
+pub(crate) const VECTORS: [(&str, Vectors); 3] =
+    [("dense", Vectors::Dense), ("sparse", Vectors::Sparse), ("both", Vectors::Both)];
+
 /// What dense vectors consist of, and the words of the flag for it.
 pub(crate) const DENSE_TYPES: [(&str, NumberType); 6] = [
     ("f32", NumberType::Float),
@@ -56,8 +60,6 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// # Errors
-    /// When the model does not give what is asked for.
     pub(crate) fn new(manifest: Manifest, asked: RecipeOptions) -> Result<Self, CorpusError> {
         let RecipeOptions { vectors, input_type, dimensions, selection, numbers, chunks } = asked;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
@@ -143,24 +145,19 @@ impl Recipe {
     /// Adds what it decides to `terms`.
     pub(crate) fn complete(&self, terms: Terms) -> Terms {
         let text = |value: Option<String>| value.unwrap_or_else(|| "all".to_owned());
-        let (vectors, numbers) = (self.vectors, self.numbers);
-        let dense_type = DENSE_TYPES.iter().find(|(_, known)| *known == numbers);
         terms
             .and("prompt", self.prompt_text())
-            .and(
-                "vectors",
-                match vectors {
-                    Vectors::Dense => "dense",
-                    Vectors::Sparse => "sparse",
-                    Vectors::Both => "both",
-                },
-            )
+            .and("vectors", word(&VECTORS, self.vectors))
             .and("chunk_tokens", self.chunks.map_or("none".to_owned(), |c| c.tokens.to_string()))
             .and("chunk_overlap", self.chunks.map_or(0, |chunks| chunks.overlap))
             .and("late", self.chunks.is_some_and(|chunks| chunks.late))
             .and("dimensions", self.dimensions)
-            .and("dense_type", dense_type.map_or("", |(word, _)| word))
+            .and("dense_type", word(&DENSE_TYPES, self.numbers))
             .and("sparse_top_k", text(self.selection.top_k.map(|most| most.to_string())))
             .and("sparse_min_weight", text(self.selection.min_weight.map(|l| l.to_string())))
     }
+}
+
+fn word<T: PartialEq>(words: &[(&'static str, T)], meant: T) -> &'static str {
+    words.iter().find(|(_, known)| *known == meant).map_or("", |(word, _)| word)
 }
