@@ -265,9 +265,6 @@ impl EmbeddingService {
     }
 
     /// Whether a request could be taken now, whatever it is.
-    ///
-    /// # Errors
-    /// The reason why not.
     pub(crate) fn check_available(&self) -> Result<(), Refusal> {
         self.available().map(|_| ())
     }

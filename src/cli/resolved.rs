@@ -12,9 +12,6 @@ use settings::raw::RawConfig;
 use settings::{SETTINGS, Setting, Takes};
 
 /// Prints a line for each warning and each setting.
-///
-/// # Errors
-/// Every problem of every setting, not only the first.
 pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
     let config = Config::resolve(raw)?;
     let warnings = config.warnings.iter().map(|warning| format!("# warning: {warning}"));

@@ -36,9 +36,6 @@ const WORKER_EXIT: Duration = Duration::from_secs(10);
 const WORKER_EXIT_FAILED: Duration = Duration::from_secs(1);
 
 /// Serves until a signal or a fault ends the process.
-///
-/// # Errors
-/// Everything that ends the process with a non-zero exit code.
 pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let open_files_max = descriptors::raise_limit();
     tracing::debug!(open_files_max, "the limit of open files is raised");
@@ -257,9 +254,6 @@ fn spawn_loader(
 }
 
 /// Loads the model, opens the workers and makes the service ready.
-///
-/// # Errors
-/// When the model cannot be loaded, or a worker cannot be opened.
 pub(super) fn start(
     config: &Config,
     service: &EmbeddingService,

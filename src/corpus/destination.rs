@@ -69,9 +69,6 @@ pub(crate) struct Destination {
 
 impl OutputTarget {
     /// A folder has parts; a file is named with the end of its format.
-    ///
-    /// # Errors
-    /// When the name and `format` do not agree.
     pub(crate) fn new(path: PathBuf, format: Option<OutputFormat>) -> Result<Self, CorpusError> {
         let of_name = OutputFormat::of(&path).filter(|_| !path.is_dir());
         match (of_name, format) {

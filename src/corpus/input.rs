@@ -243,9 +243,6 @@ impl InputRows {
     }
 
     /// The next rows; `None` when all files are read.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or has not the columns that are asked for.
     pub(super) fn next(&mut self) -> Result<Option<Chunk>, CorpusError> {
         loop {
             let (file, opened) = match self.opened.take() {

@@ -68,9 +68,6 @@ pub(super) struct FileSum {
 
 impl FileSum {
     /// That of a file of the output which was just written.
-    ///
-    /// # Errors
-    /// When the disk does not give it back.
     pub(super) fn written(path: &Path) -> Result<Self, CorpusError> {
         Self::of(path).map_err(CorpusError::writing(path))
     }

@@ -47,9 +47,7 @@ impl OutputFormat {
         let ending = path.extension()?.to_str()?;
         Self::WORDS.into_iter().find(|(name, _)| *name == ending).map(|(_, format)| format)
     }
-}
 
-impl OutputFormat {
     /// # Errors
     /// When it cannot hold these columns or vectors, or what is made of a row.
     ///
@@ -133,9 +131,6 @@ impl PartContent<'_> {
     }
 
     /// Writes the part to `path`, down to the disk.
-    ///
-    /// # Errors
-    /// When the disk does not take it.
     pub(super) fn write(&self, format: OutputFormat, path: &Path) -> Result<(), CorpusError> {
         match format {
             OutputFormat::Parquet => parquet_file::write(self, path),
@@ -146,9 +141,6 @@ impl PartContent<'_> {
 }
 
 /// Writes all parts into one file.
-///
-/// # Errors
-/// When the disk does not take it, or a part cannot be read.
 pub(super) fn merge(
     format: OutputFormat,
     parts: &[PathBuf],
@@ -172,9 +164,6 @@ pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Writes a file down to the disk.
-///
-/// # Errors
-/// When the disk does not take it.
 pub(crate) fn stream(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
@@ -187,9 +176,6 @@ pub(crate) fn stream(
 }
 
 /// Removes a file, if it is there.
-///
-/// # Errors
-/// When the disk keeps it.
 pub(crate) fn remove(path: &Path) -> Result<(), CorpusError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -81,9 +81,6 @@ impl Windows {
 
     /// Reads the first rows, so that a column that is not there is said before anything is made of
     /// the others; gives their kept columns.
-    ///
-    /// # Errors
-    /// When the input cannot be read, has other columns, or has no rows.
     pub(crate) fn look(&mut self) -> Result<&[ArrayRef], CorpusError> {
         self.left = self.input.next()?;
         let empty = || CorpusError::Empty("the input is empty");

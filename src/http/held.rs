@@ -126,9 +126,6 @@ impl MessageBody for AnswerParts {
 
 /// Writes `answer` as JSON beside what `permit` holds already. It is measured before it is written,
 /// so that it is held before it takes memory.
-///
-/// # Errors
-/// When there is no room for it.
 pub(super) fn write(answer: &impl Serialize, mut permit: Permit) -> Result<Bytes, ApiError> {
     let mut length = Length(0);
     serde_json::to_writer(&mut length, answer).expect(ALL_BYTES);

@@ -106,9 +106,6 @@ fn parent(headers: &HeaderMap) -> Option<TraceParent> {
 }
 
 /// The layer that records requests. One that is dropped is recorded as one whose client left.
-///
-/// # Errors
-/// Those of the layers within; in fact they answer everything.
 pub(super) async fn observe(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

@@ -59,9 +59,6 @@ struct LastRead {
 
 impl<S: Source> Watched<S> {
     /// Reads the files for the first time.
-    ///
-    /// # Errors
-    /// When nothing can be made of them.
     pub(super) fn open(source: S) -> Result<Arc<Self>, S::Error> {
         let content = source.read()?;
         let current = ArcSwap::from_pointee(source.parse(&content)?);
@@ -77,9 +74,6 @@ impl<S: Source> Watched<S> {
     /// Reads the files again and again, until nobody holds `self` any more. Each value has a thread
     /// of its own, which nobody waits for: a file system that hangs holds up neither other files
     /// nor the end of the process.
-    ///
-    /// # Errors
-    /// When the operating system gives no thread.
     pub(super) fn watch(self: &Arc<Self>) -> io::Result<()> {
         let watched = Arc::downgrade(self);
         let reads = move || {

@@ -38,9 +38,6 @@ impl EmbeddingService {
     }
 
     /// The same on the calling thread, for a request of a file.
-    ///
-    /// # Errors
-    /// Those of [`Self::decode`].
     pub(super) fn decode_here(&self, request: EmbedRequest) -> Result<EmbedRequest, EmbedError> {
         let Some(decoder) = self.decoder(&request) else { return Ok(request) };
         let EmbedRequest { inputs, options, chunking } = request;

@@ -150,26 +150,17 @@ impl Permit {
 
     /// So many bytes of the body have come. As many again are held, as far as they are announced:
     /// there is memory for so many more.
-    ///
-    /// # Errors
-    /// Those of [`Self::hold`].
     pub(crate) fn hold_body(&mut self, came: u64) -> Result<(), Refusal> {
         self.hold(earned_bytes(came, self.announced))
     }
 
     /// Holds `bytes` more than before.
-    ///
-    /// # Errors
-    /// Those of [`Self::hold`].
     pub(crate) fn hold_more(&mut self, bytes: u64) -> Result<(), Refusal> {
         self.hold(self.bytes + bytes)
     }
 
     /// Holds `inputs` from now on; gives the bytes that are held. Texts may be parts of the body,
     /// so no less is held than before.
-    ///
-    /// # Errors
-    /// Those of [`Self::hold`].
     pub(super) fn hold_inputs(&mut self, inputs: &[Input]) -> Result<u64, Refusal> {
         let bytes: u64 = inputs.iter().map(Input::bytes).sum();
         let body = match inputs.first() {
@@ -232,9 +223,6 @@ impl EmbeddingService {
     }
 
     /// Room for an answer of `bytes` bytes that no request has room for yet.
-    ///
-    /// # Errors
-    /// Those of [`Permit::hold`].
     pub(crate) fn room_for(&self, bytes: u64) -> Result<Permit, Refusal> {
         let mut permit = self.door.enter(0)?;
         permit.hold(bytes)?;
@@ -248,9 +236,6 @@ impl EmbeddingService {
 
     /// Room for an answer of `bytes` bytes to somebody without a key. All such answers together
     /// have a small part of all bytes, so that nobody without a key takes them from others.
-    ///
-    /// # Errors
-    /// Those of [`Permit::hold`].
     pub(crate) fn public_room_for(&self, bytes: u64) -> Result<Permit, Refusal> {
         let mut public = self.public_door.enter(0)?;
         public.hold(bytes)?;

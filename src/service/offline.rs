@@ -10,9 +10,6 @@ use model::tokenize::{Keep, TextTokenizer, TokenizeOptions, Tokenized};
 
 impl EmbeddingService {
     /// Token ids of every input of a request, or of its chunks, in order, on the calling thread.
-    ///
-    /// # Errors
-    /// Those of [`Self::embed`] that come before items wait.
     pub(crate) fn tokenize_here(
         &self,
         manifest: &Manifest,

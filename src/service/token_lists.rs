@@ -21,9 +21,6 @@ impl EmbeddingService {
 
     /// All tokens of every input, in order, as they would be run but for the model's limit. Of the
     /// options only the prompt and what token ids are count. Dropping the future ends the work.
-    ///
-    /// # Errors
-    /// Those of the embedding of the same input that come before it is run.
     pub(crate) async fn tokenize(
         &self,
         request: EmbedRequest,

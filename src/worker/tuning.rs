@@ -38,9 +38,6 @@ impl Workload {
     /// on all of them.
     ///
     /// If the engine has no memory for a batch, larger batches are passed over.
-    ///
-    /// # Errors
-    /// Those of the engine.
     pub(crate) fn measure(
         &self,
         engine: &dyn Engine,
@@ -61,9 +58,6 @@ impl Workload {
     }
 
     /// The time of a short text on one session while nothing else runs.
-    ///
-    /// # Errors
-    /// Those of the engine.
     pub(crate) fn alone(
         &self,
         engine: &dyn Engine,

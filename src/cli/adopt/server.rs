@@ -109,9 +109,6 @@ impl Server {
     }
 
     /// A text's vector.
-    ///
-    /// # Errors
-    /// When there is no answer, or one that nobody understands.
     pub(super) fn embed(&self, text: &str) -> anyhow::Result<TheirAnswer> {
         let response = self.ask(text)?;
         let status = response.status();

@@ -96,9 +96,6 @@ impl Ways {
     /// way that does not run on this machine ends the search: it is not needed.
     ///
     /// `shapes` gives those for a budget. `reason` says why it is this engine.
-    ///
-    /// # Errors
-    /// Those of the first way, and of the best one when it is loaded again.
     pub(crate) fn best(
         &self,
         shapes: impl Fn(MaxBatchTokens) -> Shapes,

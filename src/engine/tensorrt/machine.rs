@@ -44,9 +44,6 @@ pub(super) fn target<'a>(
 }
 
 /// The named GPUs that answer, and the others.
-///
-/// # Errors
-/// If none answers.
 fn find_devices(
     cuda: &Cuda,
     wanted: &[usize],
