@@ -6,9 +6,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from default_package.command import digest
 from default_package.environment import cache_folder
 from default_package.errors import PackageError
-from default_package.wheel import digest
 
 RENDERER = "mandoc"
 """The package with the program that renders manual pages."""

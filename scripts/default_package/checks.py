@@ -1,4 +1,5 @@
-"""Runs a written package with OpenVINO and compares it with the numpy reference.
+"""Runs a written package with OpenVINO and compares it with itself, and with what the numpy
+reference says in the manifest.
 
 Each raises PackageError when its limit is missed; those of a whole graph print one line to stderr.
 """
@@ -10,25 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from . import manifest, rows
+from . import manifest
 from .choices import Precision
 from .command import say
 from .encoder import Architecture
 from .errors import PackageError
-from .reference import ReferenceEncoder, Vectors, cosine
-from .rows import Found
-from .runtime import Runtime
+from .reference import Vectors, cosine
+from .runtime import SPAN_TOKENS, Batch, Found, Runtime, batch, room
 
 NEIGHBOURS_COSINE_MIN = 0.999999
 NEIGHBOURS_WEIGHT_MAX = 1e-5
 """Sums of f32 in another order."""
 ROUNDS = 3
 """Each with other neighbours."""
+ROWS = 3
+"""That all texts share."""
 MADE_UP_TEXTS = 24
 LONGEST = 512
-"""Of the texts that are made up: enough for several times the length of a row."""
-TEXTS = ["What is a lexical weight?", "Ein kurzer Satz."]
-"""Beside the canary."""
+"""Of the texts that are made up."""
 
 
 @dataclass(frozen=True)
@@ -80,41 +80,6 @@ def sparse_distance(
     return max(map(distance, keys), default=0.0)
 
 
-def unfused(runtime: Runtime) -> list[str]:
-    """What OpenVINO runs as nodes of their own, and should run as parts of others."""
-    # The pooling's products have nothing that they could be parts of.
-    ran = {kind for name, (kind, _) in runtime.nodes().items() if not name.startswith("dense.")}
-    return [kind for kind in ("Softmax", "SoftMax", "Gelu", "Erf", "MatMul") if kind in ran]
-
-
-def check_word_table(runtime: Runtime) -> None:
-    """OpenVINO reads the word table as it is stored: no compiled model has a copy in f32."""
-    _, held = runtime.nodes().get("word.table", ("", "no type"))
-    demand(held == "f16", f"OpenVINO holds the word table in {held}, not in f16")
-
-
-def check_reference(
-    found: list[Found], expected: list[Vectors], limits: Limits, kept: int = 0
-) -> None:
-    """Both outputs against those of the numpy forward pass, text by text; `kept` words, if any."""
-    pairs = list(zip(found, expected, strict=True))
-    least = min(cosine(row.dense, vectors.dense) for row, vectors in pairs)
-    largest = max(
-        float(np.abs(row.token_weights - vectors.token_weights).max()) for row, vectors in pairs
-    )
-    least = min([least, *(least_cosine(row, vectors) for row, vectors in pairs)])
-    for row, vectors in pairs:
-        if row.words is not None:
-            golden = vectors.strongest_words(kept)
-            largest = max(largest, sparse_distance(row.words, golden, kept))
-    say(
-        f"numpy reference: cosine min {least:.8f}, largest weight difference {largest:.6f} "
-        f"over {len(pairs)} texts"
-    )
-    demand(least >= limits.dense_cosine_min, "a vector is not the reference's")
-    demand(largest <= limits.token_weight_max, "the lexical weights are not the reference's")
-
-
 def least_cosine(found: Found, expected: Found | Vectors) -> float:
     """Of all token vectors of a text, which have length one; 1 where the model has none."""
     if found.token_vectors is None or expected.token_vectors is None:
@@ -127,7 +92,7 @@ def least_cosine(found: Found, expected: Found | Vectors) -> float:
 def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> None:
     """The manifest's golden numbers, read back from the file."""
     canary = content["canary"]
-    [row] = runtime.run([canary["token_ids"]], content["pad_token_id"], content["pooling"])
+    [row] = runtime.run([canary["token_ids"]], content["pooling"])
     similarity = cosine(row.dense, np.asarray(canary["dense"]))
     for place, golden in canary.get("token_vectors", []):
         demand(row.token_vectors is not None, "token vectors are missing")
@@ -151,16 +116,15 @@ def check_neighbours(runtime: Runtime, network: Architecture, seed: int = 0) -> 
     """
     choose = random.Random(seed)
     texts = made_up(network, choose)
-    pooling = network.pooling.value
-    alone = [runtime.run_batch(rows.alone(text, pooling))[0] for text in texts]
+    alone = runtime.run(texts, network.pooling.value)
     least, largest = 1.0, 0.0
     for _ in range(ROUNDS):
-        batch = crowded(texts, network, choose)
-        ran = runtime.run_rows(batch.inputs)
-        dense, weights = ran.dense, ran.token_weights
+        crowd = crowded(texts, network, choose)
+        ran = runtime.run_rows(crowd.inputs)
+        dense, weights = ran["dense"], ran["token_weights"]
         demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
-        among = batch.split(ran)
-        for at in batch.places:
+        among = crowd.split(ran)
+        for at in crowd.places:
             least = min(least, cosine(dense[at.row, at.segment], alone[at.text].dense))
             least = min(least, least_cosine(among[at.text], alone[at.text]))
             difference = np.abs(weights[at.row, at.tokens] - alone[at.text].token_weights)
@@ -192,35 +156,19 @@ def made_up(network: Architecture, choose: random.Random) -> list[list[int]]:
     return [choose.choices(words, k=count) for count in counts]
 
 
-def crowded(texts: list[list[int]], network: Architecture, choose: random.Random) -> rows.Batch:
-    """All texts, in rows that hold the longest and others; the last row is padding."""
+def crowded(texts: list[list[int]], network: Architecture, choose: random.Random) -> Batch:
+    """All texts in any order; the last row is padding."""
     order = list(range(len(texts)))
     choose.shuffle(order)
-    length = 2 * max(map(len, texts)) + choose.randrange(rows.SPAN_TOKENS)
-    filled: list[list[int]] = [[]]
-    for text in order:
-        if sum(rows.room(len(texts[t])) for t in [*filled[-1], text]) > length:
-            filled.append([])
-        filled[-1].append(text)
-    pad, pooling = network.pad_token_id, network.pooling.value
-    return rows.batch(texts, [*filled, []], length, pad, pooling)
+    rows = [order[first::ROWS] for first in range(ROWS)]
+    longest = max(sum(room(len(texts[text])) for text in row) for row in rows)
+    length = longest + choose.randrange(SPAN_TOKENS)
+    return batch(texts, [*rows, []], length, network.pad_token_id, network.pooling.value)
 
 
-def run_all(folder: Path, plan: manifest.Plan, precision: Precision) -> None:
-    """All checks of the package in `folder`, which was written of `plan`."""
-    network = plan.encoder.architecture
-    tokens_max = network.max_input_tokens
-    sequences = [plan.vocabulary.encode_within(text, tokens_max)[1] for text in TEXTS]
-    reference = ReferenceEncoder(plan.encoder)
-    expected = [reference.run(ids) for ids in sequences]
+def run_all(folder: Path, network: Architecture, precision: Precision) -> None:
+    """All checks of the package in `folder`."""
     content, limits = manifest.read(folder), LIMITS[precision].of(network)
     runtime = Runtime(folder / "model.onnx")
-    found = runtime.run(sequences, content["pad_token_id"], content["pooling"])
-    check_reference(found, expected, limits, network.words.kept if network.words else 0)
     check_neighbours(runtime, network)
     check_canary(runtime, content, limits)
-    if precision is Precision.FP32:
-        check_word_table(runtime)
-    # Slower when they do not run fused, on some processors, and not wrong.
-    left = unfused(runtime)
-    say(f"fusion: OpenVINO runs {', '.join(left)} unfused here" if left else "fusion: complete")

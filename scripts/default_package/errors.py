@@ -1,5 +1,36 @@
-"""The one error these scripts show to a person."""
+"""The one error these scripts show to a person, and the JSON of others, where most of them are."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 
 class PackageError(Exception):
     """Something the caller can act on; its text is one sentence, shown without a traceback."""
+
+
+def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
+    """The JSON object of a file that every folder of an `owner` has."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise PackageError(f"{path} is missing: name the folder of a {owner}") from error
+    except ValueError as error:
+        raise PackageError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise PackageError(f"{path} is not a JSON object")
+    return content
+
+
+class JsonFile(dict[str, Any]):
+    """What a file of a model says, which is nothing where the file may be missing."""
+
+    def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
+        super().__init__({} if may_be_missing and not path.exists() else read_json(path))
+        self.path = path
+
+    def demand(self, holds: bool, key: str, wanted: str, *value: object) -> None:
+        """Refuses the file with the key, its value, or the one that is given, and what to do."""
+        if not holds:
+            [found] = value or [self.get(key)]
+            raise PackageError(f"{self.path} has {key} {found!r}: {wanted}")

@@ -6,19 +6,19 @@ to, from 0, and -1 for padding. `span_weights`, f32 `[rows, spans, length]`, say
 token counts in each span, of which each gives a dense vector.
 
 Outputs: `dense`, f32 `[rows, spans, hidden]`, L2-normalized, zeros for a span without weights;
-`token_weights`, f32 `[rows, length]`, as `sparse_head` has them, zero for padding; `token_vectors`,
+`token_weights`, f32 `[rows, length]`, as `SparseHead` has them, zero for padding; `token_vectors`,
 f32 `[rows, length, width]`, L2-normalized, of any content for padding. A model has the last two if
 it has their heads, and those of the module `words` if it has that one. The hidden states never
 leave the graph.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from . import words
 from .encoder import Encoder
@@ -32,41 +32,61 @@ IR_VERSION = 9
 """What ONNX 1.15 wrote with opset 20: every reader of the opset accepts it."""
 PRODUCER = "duovec"
 """Tells our graphs from others."""
-TOKEN_INPUTS = ("input_ids", "positions", "segments")
 TABLE_ROWS = 1 << 14
 """Rows of the word table that are read at once."""
 NORM_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
 WIDTH_AXIS, FLOOR = "dense.axis", "norm.floor"
 """Names of numbers that each normalization needs."""
-TOKENS, TOKEN_VECTORS = "tokens", "token_vectors"
-"""What the head for token vectors gives, and the output that it becomes."""
+TOKENS = "tokens"
+"""What the head for token vectors gives; normalized, it is an output."""
 
 
-def write(
-    encoder: Encoder, path: Path, make: Callable[[WeightStore], GraphBuilder] = GraphBuilder
-) -> None:
-    """The whole graph at `path` as the builder of `make` writes it, its large tensors beside it.
+def write(encoder: Encoder, path: Path) -> None:
+    """The whole graph at `path`, its large tensors beside it.
 
     One of them is in memory at a time, besides what goes into `path` itself.
     """
+    architecture = encoder.architecture
+    tokens, spans = ["rows", "length"], ["rows", "spans"]
+    outputs = [_floats("dense", *spans, architecture.width)]
     with closing(WeightStore(path)) as store:
-        builder = make(store)
+        builder = GraphBuilder(store)
         layers = Layers(builder, encoder)
         hidden = layers.write(_embeddings(builder, encoder, layers))
         _pool(builder, hidden, encoder, layers)
         if encoder.head is not None:
             token_weights(builder, hidden, encoder.head)
-        if encoder.architecture.token_width:
-            numbers = [encoder.source.tensor(f"tok.{part}") for part in "wb"]
-            _normalized(builder, builder.linear(hidden, TOKENS, *numbers), TOKEN_VECTORS)
-        if encoder.architecture.words:
-            words.write(builder, hidden, encoder, layers)
-    save(finish(builder, encoder.architecture.width), path)
+            outputs.append(_floats("token_weights", *tokens))
+        if width := architecture.token_width:
+            numbers = [encoder.tensor(f"tok.{part}") for part in "wb"]
+            _normalized(builder, builder.linear(hidden, TOKENS, *numbers), "token_vectors")
+            outputs.append(_floats("token_vectors", *tokens, width))
+        if architecture.words:
+            kept = words.write(builder, hidden, encoder, layers)
+            ids = helper.make_tensor_value_info(words.WORDS, TensorProto.INT32, [*spans, kept])
+            outputs += [ids, _floats(words.WEIGHTS, *spans, kept)]
+    whole_numbers = ("input_ids", "positions", "segments")
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT32, tokens) for n in whole_numbers]
+    save(builder, [*inputs, _floats("span_weights", *spans, "length")], outputs, path)
 
 
-def save(model: onnx.ModelProto, path: Path) -> None:
-    """The same model gives the same bytes; the file is checked with what lies beside it."""
+def _floats(name: str, *shape: str | int) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def save(
+    builder: GraphBuilder,
+    inputs: Iterable[ValueInfoProto],
+    outputs: Iterable[ValueInfoProto],
+    path: Path,
+) -> None:
+    """The model around the collected nodes; the file is checked with what lies beside it."""
+    graph = helper.make_graph(builder.nodes, "encoder", inputs, outputs, builder.initializers)
+    opsets = [helper.make_opsetid("", OPSET)]
+    about = {"producer_name": PRODUCER, "ir_version": IR_VERSION}
+    model = helper.make_model(graph, opset_imports=opsets, **about)
+    # The same model gives the same bytes.
     path.write_bytes(model.SerializeToString(deterministic=True))
     onnx.checker.check_model(str(path), full_check=True)
 
@@ -78,7 +98,7 @@ def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
     their table the rows before that of a text's first token are left out.
     """
     total = builder.lookup(_word_table(encoder), "input_ids", "word")
-    tensor, family = encoder.source.tensor, encoder.architecture.family
+    tensor, family = encoder.tensor, encoder.architecture.family
     added = tensor("emb.type")[0] if family.has("emb.type") else None
     if family.has("emb.pos"):
         table = tensor("emb.pos")[encoder.architecture.first_position :]
@@ -109,7 +129,7 @@ def _word_table(encoder: Encoder) -> np.ndarray:
     with np.errstate(over="ignore"):
         for start in range(0, count, TABLE_ROWS):
             rows = slice(start, min(start + TABLE_ROWS, count))
-            table[rows] = encoder.source.word_rows(rows)
+            table[rows] = encoder.word_rows(rows)
     return table
 
 
@@ -118,12 +138,12 @@ def _pool(builder: GraphBuilder, hidden: str, encoder: Encoder, layers: Layers) 
     pooled = builder.op("MatMul", ["span_weights", hidden], "dense.pooled")
     for number, module in enumerate(encoder.architecture.dense):
         name, tensor = f"dense.{number}", f"dense{number}"
-        pooled = builder.linear(pooled, name, encoder.source.tensor(f"{tensor}.w"), None)
+        pooled = builder.linear(pooled, name, encoder.tensor(f"{tensor}.w"), None)
         if module.biased:
             # A span's weights add up to one, so that one without weights gets no bias.
             length = builder.ints(f"{name}.axis", 2)
             total = builder.op("ReduceSum", ["span_weights", length], f"{name}.total")
-            bias = builder.floats(f"{name}.bias", encoder.source.tensor(f"{tensor}.b"))
+            bias = builder.floats(f"{name}.bias", encoder.tensor(f"{tensor}.b"))
             shift = builder.op("Mul", [total, bias], f"{name}.shift")
             pooled = builder.op("Add", [pooled, shift], f"{name}.shifted")
         if module.activation:
@@ -140,32 +160,3 @@ def _normalized(builder: GraphBuilder, source: str, output: str) -> str:
     norm = builder.op("ReduceL2", [source, WIDTH_AXIS], f"{output}.norm", keepdims=1)
     safe = builder.op("Max", [norm, FLOOR], f"{output}.norm.floor")
     return builder.op("Div", [source, safe], output)
-
-
-def finish(builder: GraphBuilder, width: int) -> onnx.ModelProto:
-    """The model around the collected nodes; what nodes make for tokens are outputs too."""
-    tokens = ["rows", "length"]
-    dense_shape: list[str | int | None] = ["rows", "spans", width]
-    outputs = [helper.make_tensor_value_info("dense", TensorProto.FLOAT, dense_shape)]
-    if any("token_weights" in node.output for node in builder.nodes):
-        outputs.append(helper.make_tensor_value_info("token_weights", TensorProto.FLOAT, tokens))
-    for weight in builder.initializers:
-        if weight.name == f"{TOKENS}.weight":
-            shape = [*tokens, weight.dims[1]]
-            outputs.append(helper.make_tensor_value_info(TOKEN_VECTORS, TensorProto.FLOAT, shape))
-        if weight.name == "words.kept":
-            shape = ["rows", "spans", int(numpy_helper.to_array(weight)[0])]
-            for name, kind in (words.WORDS, TensorProto.INT32), (words.WEIGHTS, TensorProto.FLOAT):
-                outputs.append(helper.make_tensor_value_info(name, kind, shape))
-    spans = ["rows", "spans", "length"]
-    inputs = [
-        *(helper.make_tensor_value_info(name, TensorProto.INT32, tokens) for name in TOKEN_INPUTS),
-        helper.make_tensor_value_info("span_weights", TensorProto.FLOAT, spans),
-    ]
-    graph = helper.make_graph(builder.nodes, "encoder", inputs, outputs, builder.initializers)
-    return helper.make_model(
-        graph,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        producer_name=PRODUCER,
-        ir_version=IR_VERSION,
-    )

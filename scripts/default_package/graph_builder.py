@@ -57,10 +57,6 @@ class WeightStore:
             self._file.close()
 
 
-Linear = tuple[np.ndarray, np.ndarray | None]
-"""Weight `[out, in]` and bias `[out]`, if there is one."""
-
-
 class GraphBuilder:
     """Collects nodes and initializers in f32; every method returns the name of what it made.
 
@@ -115,10 +111,6 @@ class GraphBuilder:
         if bias is None:
             return product
         return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
-
-    def projection(self, source: str, prefix: str, key: str, parts: dict[str, Linear]) -> str:
-        """`q`, `k` or `v` of a layer; all three are asked for, in the order of `parts`."""
-        return self.linear(source, f"{prefix}.{key}", *parts[key])
 
     def layer_norm(
         self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None, epsilon: float

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .encoder import Encoder, Rotary, relative_buckets, tensor_shapes
-from .graph_builder import GraphBuilder, Linear
+from .graph_builder import GraphBuilder
 from .segments import attention_penalties, relative_bias
 
 FIRST_HALF = ("turn.start", "turn.half", "turn.axis")
@@ -15,9 +15,9 @@ class Layers:
     """All layers of one encoder in one graph; what they share is written first."""
 
     def __init__(self, builder: GraphBuilder, encoder: Encoder) -> None:
-        self._builder, self._tensor = builder, encoder.source.tensor
+        self._builder, self._tensor = builder, encoder.tensor
         self._architecture, self._family = encoder.architecture, encoder.architecture.family
-        self._sizes = encoder.sizes
+        self._sizes, self._scale = encoder.sizes, np.float32(encoder.sizes.head_size**-0.5)
         self._turns: dict[Rotary, tuple[str, str]] = {}
         """Cosines and sines, for those whose tables are written."""
         self._shapes = tensor_shapes(encoder.architecture)
@@ -54,7 +54,7 @@ class Layers:
         if self._family.norm_adds_one:
             weight = weight + 1
         if key.endswith(".qln"):
-            weight = weight * np.float32(self._sizes.head_size**-0.5)
+            weight = weight * self._scale
         if not self._family.rms:
             epsilon = self._sizes.layer_norm_epsilon
             return self._builder.layer_norm(source, name, weight, bias, epsilon)
@@ -83,7 +83,7 @@ class Layers:
         summed = builder.op("Add", [found, hidden], f"{prefix}.sum")
         return summed if before else self.norm(summed, *norm)
 
-    def _numbers(self, key: str) -> Linear:
+    def _numbers(self, key: str) -> tuple[np.ndarray, np.ndarray | None]:
         has_bias = f"{key}.b" in self._shapes
         return self._tensor(f"{key}.w"), self._tensor(f"{key}.b") if has_bias else None
 
@@ -110,17 +110,15 @@ class Layers:
         1/sqrt(head size) is inside Wq, or inside the norm of queries.
         """
         builder, prefix = self._builder, f"layer{layer}"
-        parts = {key: self._numbers(f"l{layer}.{key}") for key in "qkv"}
-        scale = np.float32(self._sizes.head_size**-0.5)
-        if not self._family.has("qln"):
-            weight, bias = parts["q"]
-            parts["q"] = weight * scale, None if bias is None else bias * scale
         own = self._architecture.attention(layer)
         orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
         heads = {}
         for key, order in orders.items():
             name = f"{prefix}.{key}"
-            flat = builder.projection(hidden, prefix, key, parts)
+            weight, bias = self._numbers(f"l{layer}.{key}")
+            if key == "q" and not self._family.has("qln"):
+                weight, bias = weight * self._scale, None if bias is None else bias * self._scale
+            flat = builder.linear(hidden, name, weight, bias)
             is_shared = key != "q" and self._sizes.key_heads is not None
             shape = "heads.split.shared" if is_shared else "heads.split"
             split = builder.op("Reshape", [flat, shape], f"{name}.split")

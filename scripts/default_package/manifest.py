@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 
 from . import command, graph
-from .choices import FORMAT_VERSION
-from .command import say
-from .description import Description
+from .choices import FORMAT_VERSION, Description
+from .command import digest, say
 from .encoder import Encoder
-from .errors import PackageError
-from .graph_builder import GraphBuilder
-from .json_file import read_json
+from .errors import PackageError, read_json
 from .reference import ReferenceEncoder, select_sparse, shorten
 from .vocabulary import Vocabulary
-from .wheel import digest
 
 NAME = "manifest.json"
 QUESTIONS = "questions.f32"
@@ -66,10 +62,12 @@ def read(folder: Path) -> dict[str, Any]:
     return content
 
 
-def write(plan: Plan, folder: Path, make: type[GraphBuilder] = GraphBuilder) -> None:
-    """The graph as `make` writes it, tokenizer.json, and manifest.json, which vouches for both."""
+def write(
+    plan: Plan, folder: Path, write_graph: Callable[[Encoder, Path], None] = graph.write
+) -> None:
+    """The graph, tokenizer.json, and manifest.json, which vouches for both."""
     say("writing model.onnx")
-    graph.write(plan.encoder, folder / "model.onnx", make)
+    write_graph(plan.encoder, folder / "model.onnx")
     (folder / "tokenizer.json").write_text(plan.vocabulary.text, encoding="utf-8")
     if plan.questions is not None:
         (folder / QUESTIONS).write_bytes(plan.questions.astype("<f4").tobytes())

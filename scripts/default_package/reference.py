@@ -14,8 +14,15 @@ from functools import partial
 import numpy as np
 
 from .choices import Pooling
-from .encoder import RELATIVE_REACH, Encoder, Words, relative_buckets, tensor_shapes
-from .sparse_head import NORM_FLOOR, SparseHead
+from .encoder import (
+    NORM_FLOOR,
+    RELATIVE_REACH,
+    Encoder,
+    SparseHead,
+    Words,
+    relative_buckets,
+    tensor_shapes,
+)
 
 ERF = np.frompyfunc(math.erf, 1, 1)
 """numpy has none of its own."""
@@ -77,14 +84,14 @@ class ReferenceEncoder:
     """
 
     def __init__(self, encoder: Encoder) -> None:
-        self._architecture, self._source = encoder.architecture, encoder.source
+        self._architecture, self._encoder = encoder.architecture, encoder
         self._sizes, self._names = encoder.sizes, tensor_shapes(encoder.architecture).keys()
         self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
 
     def run(self, token_ids: list[int]) -> Vectors:
         """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
         first = self._architecture.first_position
-        found = [self._source.word_rows(slice(word, word + 1)) for word in token_ids]
+        found = [self._encoder.word_rows(slice(word, word + 1)) for word in token_ids]
         words = np.concatenate(found).astype(np.float64)
         if "emb.pos" in self._names:
             words = words + self._tensor("emb.pos")[first : first + len(token_ids)]
@@ -118,7 +125,7 @@ class ReferenceEncoder:
         return replace(found, token_vectors=vectors.astype(np.float32))
 
     def _tensor(self, name: str) -> np.ndarray:
-        return self._source.tensor(name).astype(np.float64)
+        return self._encoder.tensor(name).astype(np.float64)
 
     def _weights(self, hidden: np.ndarray, token_ids: list[int]) -> np.ndarray:
         """f64 `[length]`."""
@@ -134,7 +141,7 @@ class ReferenceEncoder:
     def _word_weights(self, hidden: np.ndarray, words: Words) -> np.ndarray:
         """f64 `[vocabulary]`."""
         ready = self._norm(self._active(self._linear(hidden, "mlm")), "mlm.ln")
-        every, read = slice(0, self._sizes.vocab_rows), self._source.word_rows
+        every, read = slice(0, self._sizes.vocab_rows), self._encoder.word_rows
         table = read(every) if words.is_tied else self._tensor("words.w")[every]
         bias = words.bias(self._tensor("words.b"))[every]
         logits = ready @ table.astype(np.float64).T + bias

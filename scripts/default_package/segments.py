@@ -5,8 +5,8 @@ from collections.abc import Collection
 import numpy as np
 from onnx import TensorProto
 
+from .encoder import NORM_FLOOR, SparseHead
 from .graph_builder import GraphBuilder
-from .sparse_head import NORM_FLOOR, SparseHead
 
 PENALTY = -10000.0
 """Added to the attention scores of other texts: exp() of it is zero, and even with a large negative

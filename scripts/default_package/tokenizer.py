@@ -13,7 +13,7 @@ from tokenizers import (
     processors,
 )
 
-from .weights import Vocabulary
+from .wheel import Vocabulary
 
 CHARSMAP_RULE = "nmt_nfkc"
 """The normalization XLM-R's vocabulary was trained with; `sentencepiece` carries it by name."""

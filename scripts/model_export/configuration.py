@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from default_package.choices import Pooling
-from default_package.encoder import Attention, Rotary
-from default_package.json_file import JsonFile
-from default_package.weights import Config
+from default_package.encoder import Attention, Config, Rotary
+from default_package.errors import JsonFile
 from families import FAMILIES
 from families.family import FULL, LOCAL, Family, Scorer, WordHead
 
@@ -22,7 +21,7 @@ SIZES = {
     "key_heads": ("num_key_value_heads",),
     "head_width": ("head_dim",),
 }
-"""Field of `weights.Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
+"""Field of `Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
 NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
 WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}

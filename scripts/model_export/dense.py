@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from default_package.encoder import Dense, Rows
-from default_package.errors import PackageError
-from default_package.json_file import JsonFile
+from default_package.errors import JsonFile, PackageError
 from families.family import Scorer
 
 from . import sentence, stored

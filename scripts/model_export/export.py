@@ -3,22 +3,19 @@
 import argparse
 import os
 import re
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from default_package import checks, command, manifest, vocabulary
-from default_package.choices import SHAPES, Pooling, Precision
+from default_package.choices import SHAPES, SPARSE, Description, Pooling, Precision
 from default_package.command import say
-from default_package.description import SPARSE, Description
-from default_package.encoder import Architecture, Encoder, Words
+from default_package.encoder import Architecture, Config, Encoder, Words
 from default_package.errors import PackageError
 from default_package.vocabulary import Vocabulary
-from default_package.weights import Config
 from families import BERT, XLM_ROBERTA
 
-from . import half_package, kept, largest, longest, random_encoder, sentence, snapshot, splade
-from .half import BUILDERS
+from . import half, kept, measured, random_encoder, sentence, snapshot, splade
 from .sentence import Wishes
 
 EPSILON = 1e-5
@@ -30,9 +27,7 @@ def run(options: argparse.Namespace) -> None:
     """Any of the commands."""
     for precision in (Precision.FP16, Precision.BF16):
         if package := getattr(options, f"{precision.value}_of_package"):
-            started = time.monotonic()
-            path = half_package.add(package.resolve(), precision)
-            say(f"done in {time.monotonic() - started:.0f} s: {path}")
+            half.add(package.resolve(), precision)
             return
     if not options.random:
         export_named(options)
@@ -79,25 +74,19 @@ def export_from(options: argparse.Namespace, folder: Path, name: str, key: str) 
 
 def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
     """Builds, checks and puts in place."""
-    started = time.monotonic()
-    precision = Precision(options.precision)
-    numbers = plan.encoder.weight_count
-    command.check_place(out, numbers * precision.bytes + 50_000_000)
-    say(f"exporting {numbers / 1e6:.0f} M weights as {precision.value}")
-    if plan.encoder.head is None and not plan.encoder.architecture.words:
+    precision, encoder = Precision(options.precision), plan.encoder
+    say(f"exporting {encoder.weight_count / 1e6:.0f} M weights as {precision.value}")
+    if encoder.head is None and not encoder.architecture.words:
         say("there is no lexical head: the package will have dense vectors only")
-    with command.replacing(out) as folder:
-        manifest.write(plan, folder, BUILDERS[precision])
-        say(f"written after {time.monotonic() - started:.0f} s")
+    room = encoder.weight_count * half.disk_bytes(precision) + 50_000_000
+    with command.replacing(out, room) as folder:
+        manifest.write(plan, folder, partial(half.write, precision=precision))
         if options.skip_verify:
             say("not verified")
         else:
-            checks.run_all(folder, plan, precision)
-            content = largest.added(folder, manifest.read(folder), plan.vocabulary)
-            manifest.save(longest.added(folder, content), folder / manifest.NAME)
-    for path in sorted(out.iterdir()):
-        say(f"  {path.stat().st_size:>11}  {path.name}")
-    say(f"done in {time.monotonic() - started:.0f} s: {out}")
+            checks.run_all(folder, encoder.architecture, precision)
+            content = measured.added(folder, manifest.read(folder), plan.vocabulary)
+            manifest.save(content, folder / manifest.NAME)
 
 
 def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:

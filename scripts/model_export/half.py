@@ -1,20 +1,35 @@
-"""Graph builders for all precisions over one description of the network.
+"""Graphs in 16 bits, of graphs in f32: TensorRT runs a graph in the types it is written in.
 
-`GraphBuilder` writes what it is told. `HalfBuilder` decides for each node whether it runs in 16
-bits and puts the casts between: TensorRT runs a graph in the types it is written in. Query, key and
-value are one product there: one kernel for three, and the widest that the layer's input allows.
+The CPU engine is best served by f32 arithmetic, TensorRT by f16 or bf16. A graph is written in f32
+first, and its nodes are written anew, so that all files of a package are one network. Query, key
+and value become one product: one kernel for three, and the widest that the layer's input allows.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto
+import onnx
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
+from default_package import checks, graph, manifest, vocabulary
 from default_package.choices import Precision
+from default_package.encoder import Encoder
+from default_package.errors import PackageError
 from default_package.graph import TOKENS
-from default_package.graph_builder import GraphBuilder, Linear, WeightStore
+from default_package.graph_builder import GraphBuilder, WeightStore
+from default_package.runtime import Runtime
+
+from . import measured
+
+SINGLE_NAME = "model.onnx"
+HALVES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
+PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
+"""A layer's query, key or value, and the product that its bias is added to."""
 
 
 class HalfBuilder(GraphBuilder):
@@ -24,44 +39,60 @@ class HalfBuilder(GraphBuilder):
     LayerNormalization squares its input, and softmax sums over up to 8192 positions: both overflow
     or lose digits in f16. So do the residual sum, the pooling and the lexical head. What a norm
     gives is rounded to 16 bits once, so that only half of it has to be moved to its two readers.
+
+    bf16 has the range of f32, and three bits fewer than f16.
     """
 
-    half: type[np.generic] = np.float16
-    half_code = TensorProto.FLOAT16
-
-    def __init__(self, store: WeightStore) -> None:
+    def __init__(self, store: WeightStore, half: Any = np.float16) -> None:
         super().__init__(store)
+        self._half, self._code = half, helper.np_dtype_to_tensor_dtype(np.dtype(half))
         self._pending: dict[str, np.ndarray] = {}
-        """f32 constants whose first reader will tell their type."""
+        """Numbers that are stored in the type of their first reader."""
         self._floats: dict[str, bool] = {}
-        """Float tensor, a node's or a stored one -> whether it has 16 bits."""
+        """Tensor of floats -> whether it is in 16 bits."""
         self._integers: set[str] = set()
         """Stored lists of one integer."""
+        self._ends: dict[str, list[int]] = {}
+        """Layer -> where query, key and value end among the columns of their product."""
 
     def floats(self, name: str, value: np.ndarray | float) -> str:
         self._pending[name] = np.asarray(value, np.float32)
         return name
 
-    def lookup(self, table: np.ndarray, places: str, output: str) -> str:
-        if table.dtype != np.float16:
-            return super().lookup(table, places, output)
-        # The rows are cast, not the table: TensorRT would hold all of it in f32.
-        name = self.constant(f"{output}.table", table)
-        found = self.op("Gather", [name, places], f"{output}.stored")
-        return self.op("Cast", [found], output, to=TensorProto.FLOAT)
+    def replay(self, model: onnx.ModelProto, source: Path) -> None:
+        """Writes the nodes of an f32 graph, which lies at `source`, anew."""
+        tables: dict[str, np.ndarray] = {}
+        for stored in model.graph.initializer:
+            keep = {TensorProto.FLOAT: self.floats, TensorProto.FLOAT16: tables.__setitem__}
+            keep.get(stored.data_type, self.constant)(stored.name, numbers(stored, source))
+        for node in model.graph.node:
+            output, table = node.output[0], node.input[0].removesuffix(".single")
+            if found := PROJECTION.fullmatch(output):
+                self._project(node, *found.groups())
+            elif table not in tables:
+                attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+                inputs = list(node.input)
+                self.op(node.op_type, inputs, output, node.output[1:], **attributes)
+            elif node.op_type == "Gather":
+                # The rows are cast, not the table: TensorRT would hold all of it in f32.
+                self.constant(table, tables[table])
+                rows = super().op("Gather", [table, node.input[1]], f"{output}.stored")
+                self.op("Cast", [rows], output, to=TensorProto.FLOAT)
 
-    def projection(self, source: str, prefix: str, key: str, parts: dict[str, Linear]) -> str:
+    def _project(self, node: onnx.NodeProto, layer: str, key: str, product: str | None) -> None:
         """A part of the columns of one product, which is made for the first key."""
-        keys = list(parts)
-        if key == keys[0]:
-            weight = np.concatenate([weight for weight, _ in parts.values()])
-            biases = [bias for _, bias in parts.values() if bias is not None]
+        if layer not in self._ends:
+            weights, biases = (
+                [self._pending.pop(name) for name in names if name in self._pending]
+                for names in ([f"{layer}.{k}.{part}" for k in "qkv"] for part in ("weight", "bias"))
+            )
+            self._ends[layer] = [0, *np.cumsum([weight.shape[1] for weight in weights]).tolist()]
             bias = np.concatenate(biases) if biases else None
-            self.linear(source, f"{prefix}.{''.join(keys)}", weight, bias)
-        start = sum(len(parts[earlier][0]) for earlier in keys[: keys.index(key)])
-        end, last_axis = start + len(parts[key][0]), -1
-        bounds = [self._integer(value) for value in (start, end, last_axis)]
-        return self.op("Slice", [f"{prefix}.{''.join(keys)}", *bounds], f"{prefix}.{key}")
+            self.linear(node.input[0], f"{layer}.qkv", np.concatenate(weights, axis=1).T, bias)
+        if product is None:
+            at, last_axis = "qkv".index(key), -1
+            bounds = [self._integer(n) for n in (*self._ends[layer][at : at + 2], last_axis)]
+            self.op("Slice", [f"{layer}.qkv", *bounds], f"{layer}.{key}")
 
     def _integer(self, value: int) -> str:
         name = f"integer.{value}"
@@ -77,7 +108,7 @@ class HalfBuilder(GraphBuilder):
             inputs = [self._typed(name, half=half) for name in inputs]
         super().op(kind, inputs, output, more, **attributes)
         if kind == "Cast":
-            self._floats[output] = attributes["to"] == self.half_code
+            self._floats[output] = attributes["to"] == self._code
         elif any(name in self._floats for name in inputs):
             self._floats[output] = half
         if kind == "LayerNormalization":
@@ -96,32 +127,92 @@ class HalfBuilder(GraphBuilder):
         if name in self._pending:
             value = self._pending.pop(name)
             with np.errstate(over="ignore"):
-                self.constant(name, value.astype(self.half) if half else value)
+                self.constant(name, value.astype(self._half) if half else value)
             self._floats[name] = half
         if self._floats.get(name, half) == half:
             return name
         cast = f"{name}.half" if half else f"{name}.single"
         if cast not in self._floats:
-            self.op("Cast", [name], cast, to=self.half_code if half else TensorProto.FLOAT)
+            self.op("Cast", [name], cast, to=self._code if half else TensorProto.FLOAT)
         return cast
 
     def _round(self, output: str) -> None:
         """Renames the last node's output, and gives its name to the copy in 16 bits."""
         node = self.nodes[-1]
         node.output[0] = node.name = f"{output}.exact"
-        super().op("Cast", [node.output[0]], output, to=self.half_code)
+        super().op("Cast", [node.output[0]], output, to=self._code)
         self._floats[node.output[0]], self._floats[output] = False, True
 
 
-class BrainBuilder(HalfBuilder):
-    """The same in bf16: the range of f32 with three bits fewer than f16."""
-
-    half = ml_dtypes.bfloat16
-    half_code = TensorProto.BFLOAT16
+def disk_bytes(precision: Precision) -> int:
+    """Of a weight, while `write` runs."""
+    return 4 if precision is Precision.FP32 else 6
 
 
-BUILDERS: dict[Precision, type[GraphBuilder]] = {
-    Precision.FP16: HalfBuilder,
-    Precision.BF16: BrainBuilder,
-    Precision.FP32: GraphBuilder,
-}
+def write(encoder: Encoder, path: Path, precision: Precision) -> None:
+    """The graph of `encoder` at `path`; in 16 bits, that in f32 lies beside it meanwhile."""
+    single = path if precision is Precision.FP32 else path.with_name("single.onnx")
+    graph.write(encoder, single)
+    if single != path:
+        convert(single, path, precision)
+        for part in path.parent.glob(f"{single.name}*"):
+            part.unlink()
+
+
+def convert(source: Path, target: Path, precision: Precision) -> None:
+    """`source`, a graph that these scripts wrote in f32, in 16 bits."""
+    replay(source, target, lambda store: HalfBuilder(store, HALVES[precision]))
+
+
+def replay(source: Path, target: Path, make: Callable[[WeightStore], HalfBuilder]) -> None:
+    """Writes the nodes of an f32 graph anew, as the builder of `make` does."""
+    model = load(source)
+    with closing(WeightStore(target)) as store:
+        builder = make(store)
+        builder.replay(model, source)
+    graph.save(builder, model.graph.input, model.graph.output, target)
+
+
+def add(package: Path, precision: Precision) -> None:
+    """The command: the package at `package` is replaced by one that has the graph too."""
+    name = f"model.{precision.value}.onnx"
+
+    def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
+        checks.check_canary(Runtime(twin / name), content, checks.LIMITS[precision])
+        words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
+        return measured.added(twin, content, words)
+
+    manifest.add_graph(
+        package, name, lambda twin: convert(package / SINGLE_NAME, twin / name, precision), finish
+    )
+
+
+def load(path: Path) -> onnx.ModelProto:
+    """An f32 graph of these scripts; its large numbers stay in the file beside it."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except FileNotFoundError as error:
+        raise PackageError(f"{path} is missing: it is no package") from error
+    except Exception as error:  # protobuf and the external data reader raise what they like.
+        raise PackageError(f"{path} cannot be read: {error}") from error
+    if model.producer_name != graph.PRODUCER:
+        raise PackageError(f"{path} was not made by these scripts: export its model again")
+    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    # The word table is f16 in an f32 graph too.
+    layers = (i for i in model.graph.initializer if i.name.startswith("layer"))
+    if any(initializer.data_type in halves for initializer in layers):
+        raise PackageError(f"{path} is in 16 bits already: TensorRT takes it as it is")
+    return model
+
+
+def numbers(stored: TensorProto, source: Path) -> np.ndarray:
+    """An initializer of the graph at `source`; those that lie beside it are mapped, not read."""
+    if stored.data_location != TensorProto.EXTERNAL:
+        return numpy_helper.to_array(stored)
+    about = external_data_helper.ExternalDataInfo(stored)
+    path = source.with_name(about.location)
+    kind = helper.tensor_dtype_to_np_dtype(stored.data_type)
+    try:
+        return np.memmap(path, kind, "r", about.offset or 0, tuple(stored.dims))
+    except (OSError, ValueError) as error:
+        raise PackageError(f"{path} cannot be read: {error}") from error

@@ -40,9 +40,8 @@ from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import TensorInfo, build_hf_headers, disable_progress_bars
 
 from default_package import vocabulary
-from default_package.command import say
+from default_package.command import digest, say
 from default_package.errors import PackageError
-from default_package.wheel import digest
 
 from . import snapshot, splade
 from .configuration import Configuration

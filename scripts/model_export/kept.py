@@ -18,7 +18,7 @@ from urllib.parse import quote
 from default_package.choices import FORMAT_VERSION
 from default_package.command import say
 from default_package.environment import cache_folder
-from default_package.json_file import read_json
+from default_package.errors import read_json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NO_WISHES = {"model", "out", "update", "seed", "shape", "family", "tokenizer", "random"}

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from default_package.encoder import WORD_TABLE, Architecture, Encoder, Rows, Tensors, tensor_shapes
-from default_package.sparse_head import SparseHead
-from default_package.weights import Config
+from default_package.encoder import (
+    WORD_TABLE,
+    Architecture,
+    Config,
+    Encoder,
+    Rows,
+    SparseHead,
+    tensor_shapes,
+)
 
 POSITION_DEVIATION, TYPE_DEVIATION = 0.3, 0.1
 """Beside words of deviation 1."""
@@ -41,7 +47,7 @@ class RandomTensors:
         return self.architecture.sizes
 
     def read(self, name: str, rows: Rows) -> np.ndarray:
-        """As Tensors has it."""
+        """As Encoder has it."""
         if name == WORD_TABLE:
             return self._word_rows(rows)
         shape = tensor_shapes(self.architecture)[name]
@@ -96,4 +102,4 @@ def make(architecture: Architecture, seed: int, *, with_head: bool) -> Encoder:
     """An encoder with these sizes; the same seed gives the same numbers everywhere."""
     tensors = RandomTensors(architecture, seed)
     head = SparseHead(tensors.head_weights().tolist(), 0.01, HEAD_METHOD) if with_head else None
-    return Encoder(architecture, Tensors(tensors.read), head)
+    return Encoder(architecture, tensors.read, head)

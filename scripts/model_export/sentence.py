@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from default_package.choices import Pooling
-from default_package.description import CROSS_ENCODER, SPARSE
-from default_package.errors import PackageError
-from default_package.json_file import JsonFile, read_json
+from default_package.choices import CROSS_ENCODER, SPARSE, Pooling
+from default_package.errors import JsonFile, PackageError, read_json
 from families.family import Scorer
 
 from . import splade

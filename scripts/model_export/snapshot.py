@@ -14,13 +14,11 @@ from default_package.encoder import (
     WORD_TABLE,
     Architecture,
     Encoder,
-    Tensors,
+    SparseHead,
     Words,
     tensor_shapes,
 )
-from default_package.errors import PackageError
-from default_package.json_file import JsonFile, read_json
-from default_package.sparse_head import SparseHead
+from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
 from families.family import Family
 
@@ -84,7 +82,7 @@ def open_encoder(
     with_head = wishes.sparse and said.kind is None
     head = _head(folder, weights, architecture) if with_head else None
     tensors |= behind | tokens
-    return Encoder(architecture, Tensors(lambda name, rows: tensors[name].read(rows)), head)
+    return Encoder(architecture, lambda name, rows: tensors[name].read(rows), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:

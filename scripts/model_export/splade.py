@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from default_package.errors import PackageError
-from default_package.json_file import JsonFile, read_json
+from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
 from families.family import WordHead
 

@@ -7,8 +7,9 @@ import numpy as np
 import onnx
 import openvino
 
-from default_package import rows, texts
-from model_export import half_package
+from default_package import texts
+from default_package.runtime import alone
+from model_export import half
 
 from .score import Package
 
@@ -36,11 +37,11 @@ def sequences(package: Package) -> list[list[int]]:
 def inputs(source: Path, sequences: list[list[int]]) -> Iterator[tuple[str, np.ndarray]]:
     """What each text gives of each tensor that is multiplied with weights: f32
     `[positions, width]`."""
-    names = sorted(set(product_inputs(half_package.load(source, numbers=False)).values()))
+    names = sorted(set(product_inputs(half.load(source)).values()))
     core = openvino.Core()
     model = core.read_model(source)
     model.add_outputs(names)
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for sequence in sequences:
-        result = compiled(rows.alone(sequence).inputs)
+        result = compiled(alone(sequence).inputs)
         yield from ((name, result[name][0]) for name in names)

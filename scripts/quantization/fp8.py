@@ -17,7 +17,7 @@ import numpy as np
 
 from default_package.errors import PackageError
 from default_package.graph_builder import WeightStore
-from model_export import half_package
+from model_export import half
 from model_export.half import HalfBuilder
 
 from . import calibration
@@ -66,8 +66,7 @@ def calibrate(source: Path, sequences: list[list[int]]) -> dict[str, Calibrated]
 
 def write(source: Path, target: Path, inputs: dict[str, Calibrated]) -> None:
     """`source`, an f32 graph of these scripts, as `target`."""
-    model = half_package.load(source)
-    half_package.replay(model, target, lambda store: EightBuilder(store, inputs))
+    half.replay(source, target, lambda store: EightBuilder(store, inputs))
 
 
 def scale_of(largest: float) -> np.float16:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import numpy_helper
 
 from default_package.errors import PackageError
 from default_package.graph_builder import GraphBuilder, WeightStore
-from model_export import half_package
+from model_export import half
 
 from . import calibration
 
@@ -93,13 +92,13 @@ def _short(value: float) -> float:
 
 def write(source: Path, target: Path, ranges: dict[str, Range]) -> None:
     """`source`, an f32 graph of these scripts, as `target`, which reads its file of numbers too."""
-    model = half_package.load(source, numbers=False)
+    model = half.load(source)
     read_by = calibration.product_inputs(model)
     if absent := set(read_by.values()) - ranges.keys():
         raise PackageError(f"calibration did not see {', '.join(sorted(absent))}")
     weights = {
-        stored.name: numpy_helper.to_array(stored)
-        for stored in half_package.load(source).graph.initializer
+        stored.name: half.numbers(stored, source)
+        for stored in model.graph.initializer
         if stored.name in read_by
     }
     with closing(WeightStore(target)) as store:

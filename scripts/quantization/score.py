@@ -64,7 +64,6 @@ class Package:
     prompts: dict[str, str]
     dropped: frozenset[int]
     tokens_max: int
-    pad: int
     pooling: str
 
     @classmethod
@@ -75,7 +74,7 @@ class Package:
             raise PackageError(f"{root} is a {kind} model: only graphs of vectors are measured")
         # A package without a head has none.
         dropped = frozenset((stored["sparse"] or {}).get("dropped_token_ids", ()))
-        names = ("max_input_tokens", "pad_token_id", "pooling")
+        names = ("max_input_tokens", "pooling")
         return cls(root, stored["prompts"], dropped, *(stored[name] for name in names))
 
     def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
@@ -125,7 +124,7 @@ class GraphEmbedder:
         rows, first = self._package.encode(distinct, kind)
         found = {}
         dropped = set(self._package.dropped)
-        ran = self._runtime.run(rows, self._package.pad, self._package.pooling)
+        ran = self._runtime.run(rows, self._package.pooling)
         for text, row, vectors in zip(distinct, rows, ran, strict=True):
             weights = select_sparse(row, vectors.token_weights, dropped, first)
             found[text] = Embedded(vectors.dense, dict(zip(*weights, strict=True)))

@@ -22,7 +22,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from default_package.description import DEFAULT_PACKAGE
+from default_package.choices import DEFAULT_PACKAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 LICENCE_FILES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "UNLICENSE*")

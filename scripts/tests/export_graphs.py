@@ -7,19 +7,19 @@ from pathlib import Path
 import export_snapshots as snapshots
 import numpy as np
 import onnx
+import openvino
 from onnx.reference import ReferenceEvaluator
 
-from default_package import graph, rows
 from default_package.choices import Pooling, Precision
-from default_package.encoder import Encoder, Tensors
+from default_package.encoder import Encoder
+from default_package.runtime import Arrays, Batch, Runtime, batch
 from families import XLM_ROBERTA
 from families.family import Family
-from model_export import half_package, random_encoder
-from model_export.half import BUILDERS
+from model_export import half, random_encoder
 from quantization.calibration import product_inputs
 from quantization.fp8 import Calibrated, EightBuilder
 
-Run = Callable[[dict[str, np.ndarray]], rows.Outputs]
+Run = Callable[[Arrays], Arrays]
 BATCH = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 2], [0, 2]]
 
 
@@ -36,17 +36,18 @@ def encoder_of(
 
 def written(encoder: Encoder, precision: Precision, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    graph.write(encoder, folder / "model.onnx", BUILDERS[precision])
+    half.write(encoder, folder / "model.onnx", precision)
     return folder / "model.onnx"
 
 
 def written_in_fp8(encoder: Encoder, folder: Path, largest: float = 8.0) -> Path:
     """Beside the f32 graph; all inputs were at most `largest`, and independent."""
-    model = half_package.load(written(encoder, Precision.FP32, folder))
+    source = written(encoder, Precision.FP32, folder)
+    model = half.load(source)
     stored = {i.name: i for i in model.graph.initializer}
     widths = {s: stored[weight].dims[0] for weight, s in product_inputs(model).items()}
     inputs = {s: Calibrated(largest, np.eye(w, dtype=np.float32)) for s, w in widths.items()}
-    half_package.replay(model, folder / "fp8.onnx", lambda *given: EightBuilder(*given, inputs))
+    half.replay(source, folder / "fp8.onnx", lambda store: EightBuilder(store, inputs))
     return folder / "fp8.onnx"
 
 
@@ -57,15 +58,6 @@ def types_of(model: onnx.ModelProto) -> dict[str, int]:
     return {v.name: v.type.tensor_type.elem_type for v in typed} | {
         i.name: i.data_type for i in inferred.initializer
     }
-
-
-def assert_same_graph(path: Path, other: Path) -> None:
-    """Nodes in their order, outputs, and all numbers to the bit."""
-    one, two = onnx.load(path).graph, onnx.load(other).graph
-    assert list(one.node) == list(two.node)
-    assert list(one.output) == list(two.output)
-    numbers = [{i.name: (i.data_type, i.raw_data) for i in g.initializer} for g in (one, two)]
-    assert numbers[0] == numbers[1]
 
 
 def cast_rows(path: Path) -> None:
@@ -82,22 +74,34 @@ def cast_rows(path: Path) -> None:
 
 def changed(encoder: Encoder, change: Callable[[str, np.ndarray], np.ndarray]) -> Encoder:
     """The same with tensors that go through a function of name and value."""
-    read = encoder.source.read
-    return replace(encoder, source=Tensors(lambda name, rows: change(name, read(name, rows))))
+    read = encoder.read
+    return replace(encoder, read=lambda name, rows: change(name, read(name, rows)))
 
 
-def packed(pooling: Pooling = Pooling.CLS, pad: int = 1) -> rows.Batch:
+def packed(pooling: Pooling = Pooling.CLS, pad: int = 1) -> Batch:
     """BATCH: two texts in a row, one in the next, and a row of padding."""
-    return rows.batch(BATCH, [[0, 1], [2], []], 18, pad, pooling.value)
+    return batch(BATCH, [[0, 1], [2], []], 18, pad, pooling.value)
 
 
 def in_stated_types(path: Path) -> Run:
     """Runs a graph with numpy in the types that are written in it, as TensorRT does."""
     evaluator = ReferenceEvaluator(onnx.load(path))
 
-    def run(inputs: dict[str, np.ndarray]) -> rows.Outputs:
-        dense, weights, *vectors = evaluator.run(None, inputs)
-        assert {one.dtype for one in (dense, weights, *vectors)} == {np.dtype(np.float32)}
-        return rows.Outputs(dense, weights, *vectors)
+    def run(inputs: Arrays) -> Arrays:
+        found = dict(zip(evaluator.output_names, evaluator.run(None, inputs), strict=True))
+        assert {one.dtype for one in found.values()} == {np.dtype(np.float32)}
+        return found
 
     return run
+
+
+def ran_nodes(path: Path) -> dict[str, tuple[str, str]]:
+    """Kind and type of each node that OpenVINO really runs, constants too, by its name."""
+
+    def told(node: openvino.Node, key: str) -> str:
+        value = node.get_rt_info()[key]
+        return str(value.astype(str) if hasattr(value, "astype") else value)
+
+    nodes = Runtime(path).compiled.get_runtime_model().get_ops()
+    keys = ("layerType", "outputPrecisions")
+    return {n.get_friendly_name(): (told(n, keys[0]), told(n, keys[1])) for n in nodes}

@@ -9,7 +9,7 @@ from pathlib import Path
 import export_snapshots as snapshots
 
 import export_onnx
-from default_package.wheel import digest
+from default_package.command import digest
 
 RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn", "24"]
 RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]

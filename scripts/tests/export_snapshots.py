@@ -18,8 +18,13 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from default_package import vocabulary
 from default_package.choices import Pooling
-from default_package.encoder import WORD_TABLE, Architecture, Encoder, Tensors, tensor_shapes
-from default_package.weights import Config
+from default_package.encoder import (
+    WORD_TABLE,
+    Architecture,
+    Config,
+    Encoder,
+    tensor_shapes,
+)
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import TINY
@@ -67,8 +72,8 @@ def write(
     """A whole snapshot; every number can be held exactly by f16 and bf16."""
     folder.mkdir(parents=True, exist_ok=True)
     exact = random_encoder.make(architecture(family, pooling), 7, with_head=with_head)
-    read = exact.source.read
-    encoder = replace(exact, source=Tensors(lambda name, rows: rounded(read(name, rows))))
+    read = exact.read
+    encoder = replace(exact, read=lambda name, rows: rounded(read(name, rows)))
     tensors = published(encoder, prefix)
     if container == "safetensors":
         write_safetensors(folder / "model.safetensors", tensors, kind)
@@ -97,7 +102,7 @@ def rounded(value: np.ndarray) -> np.ndarray:
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     family = encoder.architecture.family
     names = (WORD_TABLE, *tensor_shapes(encoder.architecture))
-    tensors = {prefix + published_name(family, n)[0]: encoder.source.tensor(n) for n in names}
+    tensors = {prefix + published_name(family, n)[0]: encoder.tensor(n) for n in names}
     tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
     return tensors
 

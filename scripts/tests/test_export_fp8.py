@@ -12,7 +12,7 @@ from default_package.choices import Precision
 from default_package.errors import PackageError
 from default_package.reference import cosine
 from default_package.runtime import Runtime
-from model_export import half_package
+from model_export import half
 from quantization.fp8 import LARGEST, SCALE_MIN, EightBuilder, compensated
 
 
@@ -55,7 +55,7 @@ def test_a_weight_uses_the_whole_range(tmp_path: Path) -> None:
 def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
     path = written_in_fp8(encoder_of(), tmp_path)
     exact, near = (Runtime(p) for p in (tmp_path / "model.onnx", path))
-    for one, other in zip(*(run.run(BATCH, 1, "cls") for run in (exact, near)), strict=True):
+    for one, other in zip(*(run.run(BATCH, "cls") for run in (exact, near)), strict=True):
         similarity = cosine(one.dense, other.dense)
         assert 0.99 < similarity < 0.999999, "it is not rounded, or too much"
         np.testing.assert_allclose(other.token_weights, one.token_weights, atol=0.1)
@@ -64,14 +64,14 @@ def test_vectors_stay_close_to_f32(tmp_path: Path) -> None:
 def test_inputs_over_the_calibrated_range_stay_finite(tmp_path: Path) -> None:
     path = written_in_fp8(encoder_of(), tmp_path, largest=0.01)
     ran = Runtime(path).run_rows(packed().inputs)
-    dense, weights = ran.dense, ran.token_weights
+    dense, weights = ran["dense"], ran["token_weights"]
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
 
 
 def test_an_input_that_was_not_calibrated_is_named(tmp_path: Path) -> None:
-    model = half_package.load(written(encoder_of(), Precision.FP32, tmp_path))
+    source = written(encoder_of(), Precision.FP32, tmp_path)
     with pytest.raises(PackageError, match=r"did not see embedding\.norm"):
-        half_package.replay(model, tmp_path / "fp8.onnx", lambda *given: EightBuilder(*given, {}))
+        half.replay(source, tmp_path / "fp8.onnx", lambda store: EightBuilder(store, {}))
 
 
 def test_what_rounding_loses_is_made_up_by_inputs_that_occur_together() -> None:

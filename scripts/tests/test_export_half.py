@@ -35,7 +35,7 @@ def test_a_graph_in_16_bits_is_added_to_a_package(tmp_path: Path, precision: str
     (out / "some.plan").unlink()
     check_files(out)
     single, twin = (
-        Runtime(out / name).run([[0, 5, 2]], 1, "cls")[0].dense
+        Runtime(out / name).run([[0, 5, 2]], "cls")[0].dense
         for name in ("model.onnx", f"model.{precision}.onnx")
     )
     assert cosine(single, twin) > LIMITS[Precision(precision)].dense_cosine_min

@@ -51,7 +51,7 @@ def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
     assert manifest["sources"]["pooling"] == "config.json, architectures"
     pairs = json.loads((folder / "expected.json").read_text())["texts"]
     runtime = Runtime(out / "model.onnx")
-    found = runtime.run([pair["ids"] for pair in pairs], manifest["pad_token_id"], pooling)
+    found = runtime.run([pair["ids"] for pair in pairs], pooling)
     logits = [STEADY * row.dense[0] / row.dense[1] for row in found]
     np.testing.assert_allclose(logits, [pair["logit"] for pair in pairs], atol=1e-4)
     with pytest.raises(PackageError, match="is a cross-encoder model: only graphs"):

@@ -8,8 +8,6 @@ import onnx
 import pytest
 from export_graphs import (
     BATCH,
-    assert_same_graph,
-    cast_rows,
     changed,
     encoder_of,
     in_stated_types,
@@ -24,7 +22,6 @@ from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from model_export import half_package
 
 HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}
 
@@ -37,9 +34,9 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
     batch, run = packed(), in_stated_types(written(encoder, precision, tmp_path))
     limits = LIMITS[precision]
     ran = run(batch.inputs)
-    norms = np.linalg.norm(ran.dense, axis=2)
+    norms = np.linalg.norm(ran["dense"], axis=2)
     np.testing.assert_allclose(norms, [[1, 1], [1, 0], [0, 0]], atol=1e-4)
-    assert not ran.token_weights[batch.inputs["segments"] < 0].any()
+    assert not ran["token_weights"][batch.inputs["segments"] < 0].any()
     for text, found in batch.split(ran).items():
         expected = ReferenceEncoder(encoder).run(BATCH[text])
         assert cosine(found.dense, expected.dense) > limits.dense_cosine_min
@@ -101,15 +98,5 @@ def test_large_scores_do_not_overflow_with_the_penalty(tmp_path: Path) -> None:
 
     path = written(changed(encoder_of(), loud), Precision.FP16, tmp_path)
     ran = in_stated_types(path)(packed().inputs)
-    dense, weights = ran.dense, ran.token_weights
+    dense, weights = ran["dense"], ran["token_weights"]
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
-
-
-@pytest.mark.parametrize("precision", HALVES)
-def test_a_graph_of_the_time_before_tables_were_cast_has_the_same_twin(
-    tmp_path: Path, precision: Precision
-) -> None:
-    single = written(encoder_of(), Precision.FP32, tmp_path)
-    cast_rows(single)
-    half_package.write(single, tmp_path / "twin.onnx", precision)
-    assert_same_graph(tmp_path / "twin.onnx", written(encoder_of(), precision, tmp_path / "half"))

@@ -39,12 +39,10 @@ def test_every_tensor_comes_back_under_its_own_name(
     assert encoder.head.weights == written.encoder.head.weights
     assert np.float32(encoder.head.bias) == np.float32(written.encoder.head.bias)
     for name in tensor_shapes(encoder.architecture):
-        value = written.encoder.source.tensor(name)
-        np.testing.assert_array_equal(encoder.source.tensor(name), value)
+        value = written.encoder.tensor(name)
+        np.testing.assert_array_equal(encoder.tensor(name), value)
     rows = slice(440, 450)
-    np.testing.assert_array_equal(
-        encoder.source.word_rows(rows), written.encoder.source.word_rows(rows)
-    )
+    np.testing.assert_array_equal(encoder.word_rows(rows), written.encoder.word_rows(rows))
 
 
 def test_weights_may_be_in_several_files(tmp_path: Path) -> None:
@@ -59,8 +57,8 @@ def test_weights_may_be_in_several_files(tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     encoder = snapshots.open_encoder(tmp_path)
-    value = written.encoder.source.tensor("l1.fo.w")
-    np.testing.assert_array_equal(encoder.source.tensor("l1.fo.w"), value)
+    value = written.encoder.tensor("l1.fo.w")
+    np.testing.assert_array_equal(encoder.tensor("l1.fo.w"), value)
     for bad in ("../part-0.safetensors", "absent.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": bad}}))
         with pytest.raises(PackageError, match="no file beside it"):
@@ -78,9 +76,7 @@ def test_the_names_of_the_first_bert_models_are_known(tmp_path: Path) -> None:
     }
     rewrite(tmp_path, old)
     encoder = snapshots.open_encoder(tmp_path)
-    np.testing.assert_array_equal(
-        encoder.source.tensor("l0.aln.w"), written.encoder.source.tensor("l0.aln.w")
-    )
+    np.testing.assert_array_equal(encoder.tensor("l0.aln.w"), written.encoder.tensor("l0.aln.w"))
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
@@ -160,8 +156,8 @@ def test_a_folder_without_a_configuration_is_named(tmp_path: Path, text: str | N
 
 def test_random_rows_do_not_depend_on_how_they_are_asked_for() -> None:
     encoder = random_encoder.make(snapshots.architecture(), 3, with_head=True)
-    whole = encoder.source.word_rows(slice(0, 450))
-    np.testing.assert_array_equal(encoder.source.word_rows(slice(440, 441)), whole[440:441])
-    np.testing.assert_array_equal(encoder.source.word_rows(slice(7, 9)), whole[7:9])
+    whole = encoder.word_rows(slice(0, 450))
+    np.testing.assert_array_equal(encoder.word_rows(slice(440, 441)), whole[440:441])
+    np.testing.assert_array_equal(encoder.word_rows(slice(7, 9)), whole[7:9])
     assert abs(float(whole.mean())) < 0.05
     assert abs(float(whole.std()) - 1.0) < 0.05

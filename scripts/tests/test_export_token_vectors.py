@@ -7,6 +7,7 @@ from pathlib import Path
 
 import export_snapshots as snapshots
 import numpy as np
+import onnx
 import pytest
 from export_graphs import written, written_in_fp8
 from export_packages import made, refusal
@@ -16,7 +17,6 @@ from default_package.choices import Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder, cosine
 from default_package.runtime import Runtime
-from model_export import half_package
 from model_export.snapshot import COLBERT_FILE
 from quantization import int8
 
@@ -101,13 +101,13 @@ def test_token_vectors_come_beside_lexical_weights(folder: Path, tmp_path: Path)
 def test_graphs_in_8_bits_have_the_output(folder: Path, tmp_path: Path) -> None:
     encoder = snapshots.open_encoder(folder)
     source = written(encoder, Precision.FP32, tmp_path / "single")
-    whole = Runtime(source).run(SEQUENCES, 1, "cls")
+    whole = Runtime(source).run(SEQUENCES, "cls")
     target = source.parent / int8.GRAPH
     int8.write(source, target, int8.calibrate(source, SEQUENCES))
-    half = half_package.load(written_in_fp8(encoder, tmp_path / "fp8").with_name("model.onnx"))
-    assert [one.name for one in half.graph.output] == ["dense", "token_weights", "token_vectors"]
+    model = onnx.load(written_in_fp8(encoder, tmp_path / "fp8"))
+    assert [one.name for one in model.graph.output] == ["dense", "token_weights", "token_vectors"]
     for graph in (target, tmp_path / "fp8" / "fp8.onnx"):
-        for found, exact in zip(Runtime(graph).run(SEQUENCES, 1, "cls"), whole, strict=True):
+        for found, exact in zip(Runtime(graph).run(SEQUENCES, "cls"), whole, strict=True):
             assert found.token_vectors is not None and exact.token_vectors is not None
             for one, other in zip(found.token_vectors, exact.token_vectors, strict=True):
                 assert cosine(one, other) > 0.98

@@ -14,12 +14,12 @@ from export_graphs import written
 from export_packages import RANDOM, check_files, made, refusal
 from export_snapshots import change
 
-from default_package import checks, rows
+from default_package import checks
 from default_package.checks import sparse_distance
 from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from default_package.runtime import Runtime
+from default_package.runtime import Runtime, alone
 from fixtures import FAMILIES
 from model_export import sentence, snapshot, splade, stored
 from quantization.score import Package
@@ -66,7 +66,7 @@ def test_the_package_weighs_words_as_transformers_does(folder: Path, tmp_path: P
     assert manifest["sources"]["sparse"] == f"{POOLING}, activation_function; questions: {TABLE}"
     texts = json.loads((folder / "expected.json").read_text())["texts"]
     runtime = Runtime(out / "model.onnx")
-    found = runtime.run([text["ids"] for text in texts], manifest["pad_token_id"], "mean")
+    found = runtime.run([text["ids"] for text in texts], "mean")
     for text, one in zip(texts, found, strict=True):
         assert one.words is not None
         silent = SPECIAL.values()
@@ -120,7 +120,7 @@ def test_the_strongest_words_stay(tmp_path: Path) -> None:
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     for ids in ([4, 5, 6], list(range(9, 60))):
         expected = ReferenceEncoder(encoder).run(ids).strongest_words(7)
-        [found] = runtime.run_batch(rows.alone(ids)).values()
+        [found] = runtime.run_batch(alone(ids)).values()
         assert found.words is not None and found.words.keys() == expected.keys()
         assert len(expected) == 7 and not expected.keys() & {5, 9}
         assert sparse_distance(found.words, expected, 7) <= 1e-4
@@ -141,7 +141,7 @@ def test_vocabularies_of_several_parts_are_scored_whole(
     encoder = snapshots.open_encoder(FAMILIES / "distilbert-words")
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     ids = [4, 200, 400, 300, 9, 9]
-    [found] = runtime.run_batch(rows.alone(ids)).values()
+    [found] = runtime.run_batch(alone(ids)).values()
     assert found.words is not None and max(found.words) > 400
     expected = ReferenceEncoder(encoder).run(ids).strongest_words(443)
     assert sparse_distance(found.words, expected, 443) <= 1e-4
@@ -170,7 +170,7 @@ def test_the_bias_of_words_has_either_of_its_names(tmp_path: Path) -> None:
     said = sentence.read(folder)
     found = snapshot.open_encoder(folder, said, sentence.Wishes(), renamed)
     bias = whole["cls.predictions.bias"].read()
-    np.testing.assert_array_equal(found.source.tensor("words.b"), bias)
+    np.testing.assert_array_equal(found.tensor("words.b"), bias)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

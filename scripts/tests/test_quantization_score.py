@@ -9,7 +9,7 @@ import pytest
 
 from default_package import manifest
 from default_package.errors import PackageError
-from default_package.rows import Found
+from default_package.runtime import Found
 from quantization import score
 from quantization.score import Collection, Embedded, Package, Part, Passage, Query
 
@@ -28,15 +28,15 @@ def test_other_languages_are_left_out_and_positions_stay_right() -> None:
 
 def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once() -> None:
     class Words:
-        dropped, pad, pooling = frozenset({0, 2}), 1, "cls"
+        dropped, pooling = frozenset({0, 2}), "cls"
 
         def encode(self, texts: list[str], kind: str) -> tuple[list[list[int]], int]:
             assert (texts, kind) == (["a", "b"], "query")
             return [[0, 9, 5, 7, 5, 2], [0, 9, 6, 2]], 2
 
     class Fixed:
-        def run(self, sequences: list[list[int]], pad: int, pooling: str) -> list[Found]:
-            assert (pad, pooling) == (1, "cls")
+        def run(self, sequences: list[list[int]], pooling: str) -> list[Found]:
+            assert pooling == "cls"
             weights = np.asarray([0.9, 0.8, 0.1, 0.0, 0.3, 0.7], np.float32)
             return [Found(np.ones(2), weights[: len(ids)]) for ids in sequences]
 

@@ -19,7 +19,7 @@ from default_package.encoder import Encoder
 from default_package.graph import IR_VERSION, OPSET
 from families import BERT, XLM_ROBERTA
 from fixtures import FAMILIES as FOLDERS
-from model_export import half_package
+from model_export import half
 from quantization import int8
 from quantization.calibration import product_inputs
 
@@ -91,7 +91,7 @@ def test_all_releases_take_every_graph_for_gpus(tmp_path: Path) -> None:
 
 def test_only_the_numbers_of_8_bits_of_the_graph_for_cpus_are_refused(tmp_path: Path) -> None:
     single = written(like_e5_small(), Precision.FP32, tmp_path)
-    inputs = set(product_inputs(half_package.load(single)).values())
+    inputs = set(product_inputs(half.load(single)).values())
     ranges = dict.fromkeys(inputs, int8.Range(-1.0, 1.0, [], []))
     int8.write(single, tmp_path / "int8.onnx", ranges)
     refused = [f"{release}: DequantizeLinear of UINT8" for release in FACTS["releases"]]

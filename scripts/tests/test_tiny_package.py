@@ -9,9 +9,10 @@ import onnx
 import pytest
 import tokenizers
 
-from default_package import graph, sparse_head
+from default_package import graph
 from default_package.checks import check_neighbours
 from default_package.choices import Pooling
+from default_package.encoder import SPECIAL_BIAS, SparseHead
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
@@ -46,11 +47,11 @@ def test_ascii_text_has_no_unknown_token() -> None:
     assert 3 in TOKENIZER.encode("\u13a0").ids
 
 
-def lexical_head() -> sparse_head.SparseHead:
+def lexical_head() -> SparseHead:
     """With surprisals, repeats and norm, as the default package's."""
     pieces = tiny_package.tiny_vocabulary().pieces
     biases = np.linspace(0.1, 0.6, len(pieces)).astype(np.float32)
-    biases[:4] = sparse_head.SPECIAL_BIAS
+    biases[:4] = SPECIAL_BIAS
     head = tiny_package.tiny_head()
     return replace(head, piece_biases=biases, repeat_weight=0.2, norm_exponent=0.5)
 
@@ -61,14 +62,14 @@ def test_graph_and_reference_agree_whatever_is_beside_a_text(tmp_path: Path) -> 
     encoder = ReferenceEncoder(tiny)
     texts = ["", "a", "the the quick test", "Wasser und Brot", "x" * 61]
     sequences = [TOKENIZER.encode(text).ids for text in texts]
-    for row, ids in zip(Runtime(path).run(sequences, 1, "mean"), sequences, strict=True):
+    for row, ids in zip(Runtime(path).run(sequences, "mean"), sequences, strict=True):
         expected = encoder.run(ids)
         np.testing.assert_allclose(row.dense, expected.dense, atol=1e-5)
         np.testing.assert_allclose(row.token_weights, expected.token_weights, atol=1e-5)
 
 
 def test_weights_are_divided_by_a_power_of_their_norm() -> None:
-    def weights(head: sparse_head.SparseHead) -> np.ndarray:
+    def weights(head: SparseHead) -> np.ndarray:
         ids = TOKENIZER.encode("the the quick").ids
         return ReferenceEncoder(tiny_package.tiny_encoder(head)).run(ids).token_weights
 

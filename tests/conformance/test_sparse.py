@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 
 from conformance.reference_tokenizer import SentencepieceTokenizer
-from default_package import rows
+from default_package.runtime import batch as batch_of
 from own_code import Ask
 from rules import Selection, best_weights, edges, select
 from server import Server, running
@@ -74,7 +74,7 @@ def token_weights(path: Path, sequences: list[list[int]]) -> list[list[float]]:
     for start in range(0, len(order), BATCH_ROWS):
         picked = order[start : start + BATCH_ROWS]
         length = max(len(sequences[i]) for i in picked)
-        batch = rows.batch(sequences, [[i] for i in picked], length, PAD, "mean")
+        batch = batch_of(sequences, [[i] for i in picked], length, PAD, "mean")
         (weights,) = session.run(["token_weights"], batch.inputs)
         for at in batch.places:
             found[at.text] = weights[at.row, at.tokens].tolist()

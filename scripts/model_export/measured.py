@@ -1,6 +1,10 @@
-"""The largest numbers in a graph's layers while texts run through it: whether fp16 holds them."""
+"""What an f32 graph gives while texts run through it, for the manifest: the largest numbers
+of its layers, which say whether fp16 holds them, and golden numbers of a text of the greatest
+length, which say what a GPU's plan must give for long rows.
+"""
 
 import re
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +12,17 @@ import numpy as np
 import openvino
 from openvino import opset13
 
-from default_package import rows, texts
+from default_package import texts
 from default_package.command import say
+from default_package.runtime import Runtime, alone
 from default_package.vocabulary import Vocabulary
 
-KEY = "largest"
+LARGEST = "largest"
 """Of the manifest."""
+LONGEST = "longest"
+"""Of the manifest's canary."""
+DIGITS = 5
+"""Of golden numbers, that all processors agree on: sums of f32 are in another order on each."""
 FP16_LARGEST = float(np.finfo(np.float16).max)
 ROOM = 8
 """Times as far as these texts, others may reach."""
@@ -26,19 +35,39 @@ KINDS = {
     "other": r"([qk]|qkv|attention\.out)(\.product)?|[qk]\.heads|mixed|(attention|ffn)\.norm",
 }
 """Of a layer's numbers, those that graphs in 16 bits hold in 16 bits: name of the list -> tensors.
-A score is counted as it is before the softmax, between all tokens of a row."""
+A score is counted as it is before the softmax."""
 
 
 def added(folder: Path, content: dict[str, Any], words: Vocabulary) -> dict[str, Any]:
-    """The manifest of the package in `folder` with them, and a word on what they say."""
-    if KEY not in content:
+    """The manifest of the package in `folder` with both, and a word on what they say."""
+    graph, pooling = folder / "model.onnx", content["pooling"]
+    if LARGEST not in content:
         sequences = corpus(words, content["max_input_tokens"])
-        batches = list(rows.batches(sequences, words.pad, content["pooling"]))
-        found = measure(folder / "model.onnx", batches)
-        content = content | {KEY: {"texts": len(sequences)} | found}
-    for line in told(content[KEY]):
+        largest = measure(graph, sequences, pooling)
+        content = content | {LARGEST: {"texts": len(sequences)} | largest}
+    for line in told(content[LARGEST]):
         say(line)
-    return content
+    canary, tokens = content["canary"], content["max_input_tokens"]
+    text = long_text(canary["token_ids"], tokens)
+    if LONGEST in canary or len(text) != tokens:
+        return content
+    [row] = Runtime(graph).run([text], pooling)
+    dropped = set(content["sparse"]["dropped_token_ids"]) if content["sparse"] else set()
+    weights = row.lexical(text, dropped)
+    sparse = [[word, round(weight, DIGITS)] for word, weight in weights.items()]
+    dense = [round(float(value), DIGITS) for value in row.dense]
+    say(f"golden numbers of a text of {tokens} tokens are in the manifest")
+    golden = {"tokens": tokens, "dense": dense, "sparse": sparse}
+    return content | {"canary": canary | {LONGEST: golden}}
+
+
+def long_text(ids: list[int], tokens: int) -> list[int]:
+    """The canary's tokens again and again, between its first and its last one.
+
+    `crates/model/src/package/canary.rs` makes the same text.
+    """
+    first, *body, last = ids
+    return [first, *islice(cycle(body), tokens - 2), last]
 
 
 def corpus(words: Vocabulary, tokens_max: int) -> list[list[int]]:
@@ -52,7 +81,7 @@ def corpus(words: Vocabulary, tokens_max: int) -> list[list[int]]:
     return [*found, cut(words.encode(" ".join(sentences)), min(tokens_max, LONG_TOKENS))]
 
 
-def measure(graph: Path, batches: list[rows.Batch]) -> dict[str, list[float]]:
+def measure(graph: Path, sequences: list[list[int]], pooling: str) -> dict[str, list[float]]:
     """Kind -> the largest absolute number of each layer, rounded to three digits."""
     core = openvino.Core()
     model = core.read_model(graph)
@@ -71,8 +100,8 @@ def measure(graph: Path, batches: list[rows.Batch]) -> dict[str, list[float]]:
     compiled = core.compile_model(watched, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     layers = 1 + max(layer for layer, _ in places)
     found = {kind: np.zeros(layers) for kind in KINDS}
-    for batch in batches:
-        result = compiled(batch.inputs)
+    for sequence in sequences:
+        result = compiled(alone(sequence, pooling).inputs)
         for number, (layer, kind) in enumerate(places):
             found[kind][layer] = max(found[kind][layer], float(result[number]))
     return {kind: [float(f"{v:.3g}") for v in values] for kind, values in found.items()}

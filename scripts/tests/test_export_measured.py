@@ -11,19 +11,19 @@ from export_packages import RANDOM, made, manifest_of, run
 from export_snapshots import TOKENIZER
 from onnx import TensorProto
 
-from default_package import reference, rows, vocabulary
+from default_package import reference, vocabulary
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.reference import ReferenceEncoder, attention
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
-from model_export import largest
+from model_export import measured
 
 TEXTS = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 11, 12, 13, 2]]
 
 
-def measured(encoder: Encoder, precision: Precision, folder: Path) -> dict[str, list[float]]:
-    return largest.measure(written(encoder, precision, folder), [rows.alone(t) for t in TEXTS])
+def numbers_of(encoder: Encoder, precision: Precision, folder: Path) -> dict[str, list[float]]:
+    return measured.measure(written(encoder, precision, folder), TEXTS, "cls")
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -42,10 +42,10 @@ def test_scores_and_values_are_those_of_the_reference(
     for ids in TEXTS:
         ReferenceEncoder(encoder).run(ids)
     expected = np.reshape(seen, (len(TEXTS), layers, 2)).max(axis=0)
-    found = measured(encoder, precision, tmp_path)
+    found = numbers_of(encoder, precision, tmp_path)
     near = 0.05 if precision is Precision.BF16 else 0.01
     np.testing.assert_allclose([found["scores"], found["values"]], expected.T, rtol=near)
-    assert found.keys() == largest.KINDS.keys()
+    assert found.keys() == measured.KINDS.keys()
     assert all(len(each) == layers and min(each) > 0 for each in found.values())
 
 
@@ -54,23 +54,23 @@ def test_numbers_near_the_end_of_fp16_are_told_with_what_to_do(tmp_path: Path) -
         return value * 20_000.0 if name == "l1.fo.w" else value
 
     calm, found = (
-        measured(encoder, Precision.FP32, tmp_path)
+        numbers_of(encoder, Precision.FP32, tmp_path)
         for encoder in (encoder_of(), changed(encoder_of(), loud))
     )
-    assert found["feed_forward"][1] > largest.FP16_LARGEST / largest.ROOM
+    assert found["feed_forward"][1] > measured.FP16_LARGEST / measured.ROOM
     assert found["feed_forward"][0] == calm["feed_forward"][0]
-    about, advice = largest.told({"texts": 2} | found)
+    about, advice = measured.told({"texts": 2} | found)
     assert f"feed_forward {found['feed_forward'][1]:g} in layer 1" in about
     assert "--bf16-of-package" in advice
-    [about] = largest.told({"texts": 2} | calm)
+    [about] = measured.told({"texts": 2} | calm)
 
 
 def test_texts_are_cut_to_what_the_model_takes() -> None:
     words = vocabulary.read(TOKENIZER, 1)
     for tokens_max in (20, 5_000):
-        *sentences, together = largest.corpus(words, tokens_max)
+        *sentences, together = measured.corpus(words, tokens_max)
         assert len(sentences) > 100 and max(map(len, sentences)) <= tokens_max
-        assert len(together) == min(tokens_max, largest.LONG_TOKENS)
+        assert len(together) == min(tokens_max, measured.LONG_TOKENS)
         assert all((ids[0], ids[-1]) == (words.bos, words.eos) for ids in (*sentences, together))
 
 
@@ -78,13 +78,13 @@ def test_a_package_without_the_numbers_gets_them_with_its_graph_in_16_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine"
-    assert largest.KEY not in made(out, *RANDOM, "--precision", "fp32", "--skip-verify")
+    assert measured.LARGEST not in made(out, *RANDOM, "--precision", "fp32", "--skip-verify")
     for _ in range(2):
         assert run("--fp16-of-package", out) == 0
-        assert manifest_of(out)[largest.KEY].keys() == {"texts", *largest.KINDS}
+        assert manifest_of(out)[measured.LARGEST].keys() == {"texts", *measured.KINDS}
         assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
         # The second time it is read.
-        monkeypatch.delattr(largest, "measure", raising=False)
+        monkeypatch.delattr(measured, "measure", raising=False)
 
 
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
@@ -100,5 +100,5 @@ def test_all_numbers_that_graphs_in_fp16_round_are_measured(tmp_path: Path, fami
     }
     assert "layer0.ffn.norm" in rounded
     # Shares of an attention are at most one.
-    left = {name for name in rounded if not largest.place_of(name)}
+    left = {name for name in rounded if not measured.place_of(name)}
     assert {name.split(".")[-1] for name in left} == {"shares"}
