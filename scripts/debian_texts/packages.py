@@ -6,8 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from default_package.command import digest
-from default_package.environment import cache_folder
+from default_package.command import cache_folder, digest
 from default_package.errors import PackageError
 
 RENDERER = "mandoc"

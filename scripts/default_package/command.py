@@ -1,9 +1,11 @@
-"""What the scripts share on the command line: the wheel's options and the one-sentence errors."""
+"""What the scripts share on the command line: the Python environment, which lib/setup.sh makes, the
+wheel's options, one-sentence errors, and how a package is put in place."""
 
 import argparse
 import errno
 import hashlib
 import importlib
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -14,11 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from . import environment
 from .choices import DEFAULT_PACKAGE
 from .errors import PackageError
 
-ROOT = environment.SCRIPTS.parent
+SCRIPTS = Path(__file__).resolve().parents[1]
+REQUIREMENTS = SCRIPTS / "requirements.txt"
+TEST_REQUIREMENTS = SCRIPTS / "requirements-test.txt"
+STARTED = "DUOVEC_ENVIRONMENT_STARTED"
+"""Set for the process in the environment, so that one that lacks a package cannot loop."""
+ROOT = SCRIPTS.parent
 DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE.model_id
 """Where the default package is."""
 CHUNK_BYTES = 1 << 20
@@ -45,7 +51,7 @@ def run(
     def body() -> None:
         if answered(options):
             return
-        environment.enter(*lists)
+        enter(*lists)
         importlib.import_module(work).run(options)
 
     return guarded(body)
@@ -94,6 +100,45 @@ def digest(path: Path) -> str:
         while chunk := stream.read(CHUNK_BYTES):
             sha256.update(chunk)
     return sha256.hexdigest()
+
+
+def cache_folder() -> Path:
+    """That of lib/setup.sh."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("DUOVEC_CACHE_DIR") or home / "duovec")
+
+
+def enter(*more: Path) -> None:
+    """Goes on where REQUIREMENTS and the lists `more` are installed, in the versions they name.
+
+    Elsewhere this process becomes the same command in the environment of lib/setup.sh, which is
+    made first if need be, as scripts/serve.sh makes it.
+    """
+    lists = (REQUIREMENTS, *more)
+    absent = [name for path in lists for name in missing(path)]
+    if not absent:
+        return
+    if STARTED in os.environ:
+        raise PackageError(
+            f"the Python environment lacks {', '.join(absent)}: remove {sys.prefix} and run again"
+        )
+    os.environ[STARTED] = "1"
+    command = ["bash", str(SCRIPTS / "lib/python.sh"), *map(str, lists), "--", *sys.argv]
+    os.execvp(command[0], command)
+
+
+def missing(path: Path) -> list[str]:
+    """Lines `name==version` of a list that this interpreter does not have."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
+    return [line for line in lines if line and not _installed(*line.split("=="))]
+
+
+def _installed(name: str, version: str) -> bool:
+    """`name` may end in extras, as in `package[extra]`."""
+    try:
+        return importlib.metadata.version(name.partition("[")[0]) == version
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 @contextmanager

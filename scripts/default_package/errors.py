@@ -1,6 +1,7 @@
 """The one error these scripts show to a person, and the JSON of others, where most of them are."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
     return content
 
 
+UNKNOWN = "nobody here understands it: if it changes nothing, name a copy of the model without it"
+"""Of a key that may change what a model gives."""
+
+
 class JsonFile(dict[str, Any]):
     """What a file of a model says, which is nothing where the file may be missing."""
 
@@ -34,3 +39,8 @@ class JsonFile(dict[str, Any]):
         if not holds:
             [found] = value or [self.get(key)]
             raise PackageError(f"{self.path} has {key} {found!r}: {wanted}")
+
+    def demand_known(self, is_known: Callable[[str], bool]) -> None:
+        """Refuses a key that nobody understands."""
+        for key in self:
+            self.demand(is_known(key), key, UNKNOWN)

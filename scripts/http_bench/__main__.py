@@ -5,7 +5,7 @@ import ipaddress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from default_package import command, environment
+from default_package import command
 
 SMALL_SECONDS, SMALL_TEXTS = 1.0, 200
 ROUNDS = 2
@@ -41,7 +41,7 @@ def main() -> int:
             parser.error("--rounds is 1 to 100")
     elif typed.dialect or typed.model or typed.rounds:
         parser.error("--dialect, --model and --rounds need --against URL")
-    return command.run(work, typed, environment.TEST_REQUIREMENTS)
+    return command.run(work, typed, command.TEST_REQUIREMENTS)
 
 
 def address(url: str) -> str:

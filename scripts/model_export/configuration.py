@@ -144,11 +144,10 @@ class Configuration:
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""
-        harmless = f"{HARMLESS} {self.family.harmless}".split()
-        for key, value in self._stored.items():
-            is_known = key in self._known or any(fnmatch(key, known) for known in harmless)
-            wanted = "nobody here understands it; if it changes no vector, take it out of the file"
-            self._demand(not value or is_known, key, wanted)
+        known = [*self._known, *f"{HARMLESS} {self.family.harmless}".split()]
+        self._stored.demand_known(
+            lambda key: not self._stored[key] or any(fnmatch(key, one) for one in known)
+        )
 
     def _family(self) -> Family:
         self._known: set[str] = set()

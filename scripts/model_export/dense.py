@@ -10,7 +10,7 @@ from default_package.encoder import Dense, Rows
 from default_package.errors import JsonFile, PackageError
 from families.family import Scorer
 
-from . import sentence, stored
+from . import modules, stored
 from .stored import Stored
 
 ACTIVATIONS = {
@@ -29,11 +29,11 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
 
     Nothing is between modules without an activation: they become one product.
     """
-    path = folder / sentence.MODULES
+    path = folder / modules.NAME
     found: list[tuple[np.ndarray, np.ndarray, str | None]] = []
-    for kind, place in sentence.modules(path):
-        if kind.endswith(".Dense"):
-            weight, bias, activation = _read(folder / place)
+    for module in modules.read(folder):
+        if module.kind == "Dense":
+            weight, bias, activation = _read(folder / module.place)
             before = len(found[-1][0]) if found else width
             if weight.shape[1] != before:
                 raise PackageError(
@@ -91,7 +91,7 @@ def _read(module: Path) -> tuple[np.ndarray, np.ndarray, str | None]:
         about.demand(about.get(key, ONE) == ONE, key, f"only {ONE!r} can be exported")
     activation, key = about.get("activation_function"), "activation_function"
     about.demand(activation in ACTIVATIONS, key, f"only {' or '.join(ACTIVATIONS)} can be exported")
-    file = next((file for name in stored.FILES if (file := module / name).is_file()), None)
+    file = stored.file_of(module)
     if file is None:
         raise PackageError(f"{module / stored.FILES[0]} is missing, the weights of this module")
     tensors, numbers = stored.read(file), []

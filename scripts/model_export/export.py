@@ -10,9 +10,8 @@ from pathlib import Path
 from default_package import checks, command, manifest, vocabulary
 from default_package.choices import SHAPES, SPARSE, Description, Pooling, Precision
 from default_package.command import say
-from default_package.encoder import Architecture, Config, Encoder, Words
+from default_package.encoder import Architecture, Config, Words
 from default_package.errors import PackageError
-from default_package.vocabulary import Vocabulary
 from families import BERT, XLM_ROBERTA
 
 from . import half, kept, measured, random_encoder, sentence, snapshot, splade
@@ -133,13 +132,16 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     for field, source in about.sources.items():
         say(f"  {field}: {values[field] or 'none'} ({source})")
     words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
-    if said.scorer:
-        encoder = snapshot.with_types_of_pairs(folder, encoder, words)
-    if said.splade is None or said.splade.questions is None:
-        return plan_of(encoder, words, about, options)
-    weights = splade.question_weights(said.splade.questions, words)
-    plan = plan_of(snapshot.without_special_words(encoder, words), words, about, options)
-    return replace(plan, questions=weights)
+    questions = said.splade and said.splade.questions
+    encoder = snapshot.fitted(
+        encoder,
+        words,
+        with_types=said.scorer is not None and snapshot.tells_pairs_apart(folder, encoder.sizes),
+        quiet=questions is not None,
+    )
+    weights = splade.question_weights(questions, words) if questions else None
+    normalization = options.normalization if words.has_charsmap else None
+    return manifest.Plan(encoder, words, about, normalization, questions=weights)
 
 
 def _wishes(options: argparse.Namespace) -> Wishes:
@@ -192,16 +194,8 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
         default_prompt="query" if "query" in prompts else None,
         kind=SPARSE if of_words else None,
     )
-    return plan_of(encoder, words, about, options)
-
-
-def plan_of(
-    encoder: Encoder, words: Vocabulary, about: Description, options: argparse.Namespace
-) -> manifest.Plan:
-    """Encoder and tokenizer, fitted to each other."""
-    encoder = snapshot.cut_to_vocabulary(encoder, words.size)
     normalization = options.normalization if words.has_charsmap else None
-    return manifest.Plan(encoder, words, about, normalization)
+    return manifest.Plan(snapshot.fitted(encoder, words), words, about, normalization)
 
 
 def published_license(folder: Path) -> str:

@@ -13,29 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import (
-    HfApi,
-    constants,
-    get_cached_repo_tree,
-    get_hf_file_metadata,
-    hf_hub_download,
-    hf_hub_url,
-    snapshot_download,
-)
-from huggingface_hub.errors import (
-    CachedRepoTreeNotFoundError,
-    FileMetadataError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    HTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-    RevisionResolutionError,
-    SafetensorsParsingError,
-)
+import huggingface_hub
+from huggingface_hub import HfApi, constants, errors
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import TensorInfo, build_hf_headers, disable_progress_bars
 
@@ -43,27 +22,14 @@ from default_package import vocabulary
 from default_package.command import digest, say
 from default_package.errors import PackageError
 
-from . import snapshot, splade
+from . import modules, snapshot, splade
 from .configuration import Configuration
 from .sentence import Wishes
 
-SMALL = [
-    snapshot.TOKENIZER_FILE,
-    snapshot.HEAD_FILE,
-    "tokenizer_config.json",
-    "modules.json",
-    "sentence_*_config.json",
-    "config_sentence_transformers.json",
-    "*/config.json",
-    "*_Dense/model.safetensors",
-    "*_Dense/pytorch_model.bin",
-    "*_SparseStaticEmbedding/model.safetensors",
-    "*_SparseStaticEmbedding/pytorch_model.bin",
-    "*.index.json",
-    splade.ROUTES,
-    splade.TABLE,
-    "README.md",
-]
+SMALL = f"""{snapshot.TOKENIZER_FILE} {snapshot.HEAD_FILE} tokenizer_config.json {modules.NAME}
+sentence_*_config.json config_sentence_transformers.json */config.json README.md *.index.json
+*_Dense/model.safetensors *_Dense/pytorch_model.bin *_SparseStaticEmbedding/model.safetensors
+*_SparseStaticEmbedding/pytorch_model.bin {splade.ROUTES} {splade.TABLE}""".split()
 """What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A hub's name for a large file is its SHA-256."""
@@ -74,19 +40,20 @@ UNREACHABLE = (
     "with a network, it goes on there"
 )
 REASONS: dict[type[Exception], str] = {
-    HFValidationError: "{name!r} is neither a folder nor the name of a model, such as BAAI/bge-m3",
-    GatedRepoError: "{name} is gated: accept its terms at {hub}/{name}, then name your token with "
-    "HF_TOKEN",
-    RepositoryNotFoundError: "{hub} has no model {name} for you: check the name; if the model is "
-    "private, name your token with HF_TOKEN",
-    RevisionNotFoundError: "{name} has no revision {revision!r}: name a branch, a tag or a whole "
-    "commit behind @",
-    HfHubHTTPError: "{hub} answers {status} for {name}: {cure}",
-    FileMetadataError: UNREACHABLE,
-    HTTPError: UNREACHABLE,
-    LocalEntryNotFoundError: UNREACHABLE,
-    OfflineModeIsEnabled: UNREACHABLE,
-    RevisionResolutionError: UNREACHABLE,
+    errors.HFValidationError: "{name!r} is neither a folder nor the name of a model, such as "
+    "BAAI/bge-m3",
+    errors.GatedRepoError: "{name} is gated: accept its terms at {hub}/{name}, then name your "
+    "token with HF_TOKEN",
+    errors.RepositoryNotFoundError: "{hub} has no model {name} for you: check the name; if the "
+    "model is private, name your token with HF_TOKEN",
+    errors.RevisionNotFoundError: "{name} has no revision {revision!r}: name a branch, a tag or a "
+    "whole commit behind @",
+    errors.HfHubHTTPError: "{hub} answers {status} for {name}: {cure}",
+    errors.FileMetadataError: UNREACHABLE,
+    errors.HTTPError: UNREACHABLE,
+    errors.LocalEntryNotFoundError: UNREACHABLE,
+    errors.OfflineModeIsEnabled: UNREACHABLE,
+    errors.RevisionResolutionError: UNREACHABLE,
     OSError: "cannot write to {path} ({why}): name another folder with HF_HOME",
 }
 """The library's errors, the first that fits, as a sentence that says what to do."""
@@ -124,14 +91,16 @@ def fetch(name: str, commit: str, wishes: Wishes) -> Path:
 
 def _small_files(name: str, commit: str, patterns: list[str]) -> Path:
     with disable_progress_bars():
-        return Path(snapshot_download(name, revision=commit, allow_patterns=patterns))
+        return Path(
+            huggingface_hub.snapshot_download(name, revision=commit, allow_patterns=patterns)
+        )
 
 
 def _sizes(name: str, commit: str, folder: Path) -> dict[str, int]:
     """Of all files of the commit; where no list was kept, of those that are here."""
     try:
-        listed = get_cached_repo_tree(name, revision=commit)
-    except CachedRepoTreeNotFoundError:
+        listed = huggingface_hub.get_cached_repo_tree(name, revision=commit)
+    except errors.CachedRepoTreeNotFoundError:
         here = (path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in here}
     return {file.path: file.size for file in listed}
@@ -141,7 +110,7 @@ def _headers(name: str, commit: str, files: list[str]) -> dict[str, TensorInfo]:
     """Names, shapes and types of all tensors, which stand at the beginning of each file."""
     try:
         found = [HfApi().parse_safetensors_file_metadata(name, f, revision=commit) for f in files]
-    except SafetensorsParsingError as error:
+    except errors.SafetensorsParsingError as error:
         raise PackageError(f"{files[0]} is not a safetensors file: {_line(error)}") from error
     return {tensor: about for file in found for tensor, about in file.tensors.items()}
 
@@ -169,8 +138,8 @@ def _fetch_whole(name: str, commit: str, file: str) -> None:
     hf_hub_download deletes its part of a file when it fails. So the library's http_get writes to a
     part that stays, and hf_hub_download finds the whole file in its place.
     """
-    url = hf_hub_url(name, file, revision=commit)
-    about = get_hf_file_metadata(url, retry_on_errors=True)
+    url = huggingface_hub.hf_hub_url(name, file, revision=commit)
+    about = huggingface_hub.get_hf_file_metadata(url, retry_on_errors=True)
     blob = _blobs(name) / str(about.etag)
     if DIGEST.fullmatch(blob.name) and not blob.exists():
         blob.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +163,7 @@ def _fetch_whole(name: str, commit: str, file: str) -> None:
             part.unlink()
             raise PackageError(f"{file} of {name} came with wrong bytes: run again")
         part.rename(blob)
-    hf_hub_download(name, file, revision=commit)
+    huggingface_hub.hf_hub_download(name, file, revision=commit)
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from default_package.choices import FORMAT_VERSION
-from default_package.command import say
-from default_package.environment import cache_folder
+from default_package.command import cache_folder, say
 from default_package.errors import read_json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -4,8 +4,6 @@ Each key that changes vectors is honoured, or refused with its file and its name
 defaults are those of sentence-transformers 6.1.
 """
 
-import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,9 @@ from default_package.choices import CROSS_ENCODER, SPARSE, Pooling
 from default_package.errors import JsonFile, PackageError, read_json
 from families.family import Scorer
 
-from . import splade
+from . import modules, splade
 from .configuration import Configuration
+from .modules import Module
 from .splade import Splade
 
 POOLINGS = {
@@ -50,7 +49,9 @@ PLAIN_OF_WORDS = PLAIN | {
 """That of SPLADE models. MLMTransformer, the older name of their module, says none of it."""
 TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs", *PLAIN}
 POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
-MODULES = "modules.json"
+ORDER = "Transformer Pooling( Dense)*( Normalize)?"
+ORDER_TOLD = "Transformer, Pooling, Dense and Normalize, in this order,"
+"""Of modules that make vectors."""
 MODEL = "config_sentence_transformers.json"
 MODEL_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
 KINDS = {
@@ -110,25 +111,23 @@ class Sentence:
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     """That of the model in `folder`; `pooling` wins over what its files say."""
     network = Configuration(folder / NETWORK)
-    if pooling is None and _scores_pairs(folder, network):
+    parts = modules.read(folder)
+    # A classifier without modules that make vectors.
+    if pooling is None and network.is_classifier and {p.kind for p in parts} <= {"Transformer"}:
         return _of_pairs(folder, network)
-    parts = modules(folder / MODULES)
     if pooling is Pooling.SPLADE or (pooling is None and splade.is_named(parts)):
         return _of_words(folder, parts, network)
-    path, normalizes = _modules(folder)
+    if parts:
+        modules.check(folder / modules.NAME, parts, ORDER, ORDER_TOLD)
     sources = {"pooling": "--pooling"}
     if pooling is None:
+        path = folder / (parts[1].place if parts else "1_Pooling") / "config.json"
         pooling, key = _pooling(path)
         sources["pooling"] = f"{path.relative_to(folder)}, {key}"
+    normalizes = bool(parts) and parts[-1].kind == "Normalize"
     tokens_max, sources["max_input_tokens"] = _tokens_max(folder)
     prompts, default, sources["prompts"] = _prompts(folder, normalizes)
     return Sentence(pooling, tokens_max, prompts, default, sources, network)
-
-
-def _scores_pairs(folder: Path, network: Configuration) -> bool:
-    """Whether it is a cross-encoder: a classifier without modules that make vectors."""
-    kinds = {kind.rpartition(".")[2] for kind, _ in modules(folder / MODULES)}
-    return kinds <= {"Transformer"} and network.is_classifier
 
 
 def _of_pairs(folder: Path, network: Configuration) -> Sentence:
@@ -143,7 +142,7 @@ def _of_pairs(folder: Path, network: Configuration) -> Sentence:
     return Sentence(pooling, tokens_max, {}, None, sources, network, scorer)
 
 
-def _of_words(folder: Path, parts: list[tuple[str, str]], network: Configuration) -> Sentence:
+def _of_words(folder: Path, parts: list[Module], network: Configuration) -> Sentence:
     network.word_head()
     found, source = splade.read(folder, parts)
     if found.questions:
@@ -156,47 +155,10 @@ def _of_words(folder: Path, parts: list[tuple[str, str]], network: Configuration
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:
-    """The file, if it is there; a key that nobody understands may change what the vectors are."""
+    """The file, if it is there, whose keys are all understood."""
     stored = JsonFile(path, may_be_missing=True)
-    for key in stored:
-        if key not in keys and not key.startswith(f"{MODE}_"):
-            raise PackageError(
-                f"{path} has the key {key!r}, which nobody here understands: if it changes no "
-                "vector, name a folder with a copy of the model and without the key"
-            )
+    stored.demand_known(lambda key: key in keys or key.startswith(f"{MODE}_"))
     return stored
-
-
-def modules(path: Path) -> list[tuple[str, str]]:
-    """Type and folder of each module; none where there is no list."""
-    if not path.exists():
-        return []
-    try:
-        return [(e["type"], e["path"]) for e in json.loads(path.read_text("utf-8"))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PackageError(f"{path} is not a list of modules") from error
-
-
-def _modules(folder: Path) -> tuple[Path, bool]:
-    """The file of the pooling, and whether vectors get the length 1 behind it."""
-    path = folder / MODULES
-    if not path.exists():
-        return folder / "1_Pooling" / "config.json", False
-    entries = modules(path)
-    kinds = [kind.rpartition(".")[2] for kind, _ in entries]
-    foreign = [kind for kind, _ in entries if not kind.startswith("sentence_transformers.")]
-    why = ""
-    if foreign:
-        own = "code of the model's own, which is never run: name another model"
-        why = f"the type {foreign[0]!r}, {own}"
-    elif not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
-        order = "only Transformer, Pooling, Dense and Normalize, in this order, can be served"
-        why = f"the modules {', '.join(kinds)}: {order}"
-    elif entries[0][1]:
-        why = f"its Transformer in {entries[0][1]!r}: only '' is read"
-    if why:
-        raise PackageError(f"{path} has {why}")
-    return folder / entries[1][1] / "config.json", kinds[-1] == "Normalize"
 
 
 def _pooling(path: Path) -> tuple[Pooling, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from default_package.encoder import (
     WORD_TABLE,
     Architecture,
+    Config,
     Encoder,
     SparseHead,
     Words,
@@ -210,33 +211,33 @@ def _token_head(folder: Path, hidden: int) -> dict[str, Stored]:
     return {"tok.w": weight, "tok.b": _take(found, "bias", (width,), where)}
 
 
-def cut_to_vocabulary(encoder: Encoder, vocab_size: int) -> Encoder:
-    """The same encoder with the word table's first `vocab_size` rows: files pad theirs."""
-    sizes = encoder.sizes
-    if vocab_size > sizes.vocab_rows:
-        raise PackageError(
-            f"tokenizer.json has {vocab_size} tokens, the model knows only {sizes.vocab_rows}"
-        )
-    cut = replace(encoder.architecture, sizes=replace(sizes, vocab_rows=vocab_size))
-    return replace(encoder, architecture=cut)
-
-
-def with_types_of_pairs(folder: Path, encoder: Encoder, words: Vocabulary) -> Encoder:
-    """A cross-encoder that tells the texts of a pair apart as its tokenizer does."""
+def tells_pairs_apart(folder: Path, sizes: Config) -> bool:
+    """Whether the tokens of a pair's second text have a type of their own."""
     about = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
     has_types = "token_type_ids" in about.get("model_input_names", ["token_type_ids"])
-    if not has_types or encoder.sizes.type_rows < 2:
-        return encoder
-    typed = replace(encoder.architecture, separator=words.separator)
-    return replace(encoder, architecture=typed)
+    return has_types and sizes.type_rows > 1
 
 
-def without_special_words(encoder: Encoder, words: Vocabulary) -> Encoder:
-    """One whose special tokens are no words of documents, since no question asks for them."""
-    found = encoder.architecture.words
-    assert found is not None
-    quiet = replace(found, silent=tuple(splade.special_tokens(words)))
-    return replace(encoder, architecture=replace(encoder.architecture, words=quiet))
+def fitted(
+    encoder: Encoder, words: Vocabulary, *, with_types: bool = False, quiet: bool = False
+) -> Encoder:
+    """The same encoder for this tokenizer, which has fewer tokens where files pad the word table.
+
+    `with_types`: the texts of a pair are told apart. `quiet`: special tokens are no words of
+    documents, since no question asks for them.
+    """
+    found = encoder.architecture
+    if words.size > found.sizes.vocab_rows:
+        raise PackageError(
+            f"tokenizer.json has {words.size} tokens, the model knows only {found.sizes.vocab_rows}"
+        )
+    found = replace(found, sizes=replace(found.sizes, vocab_rows=words.size))
+    if with_types:
+        found = replace(found, separator=words.separator)
+    if quiet and found.words:
+        silent = tuple(splade.special_tokens(words))
+        found = replace(found, words=replace(found.words, silent=silent))
+    return replace(encoder, architecture=found)
 
 
 def read_config(said: Sentence) -> Architecture:

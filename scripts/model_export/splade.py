@@ -16,20 +16,21 @@ from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
 from families.family import WordHead
 
-from . import stored
+from . import modules, stored
+from .modules import Module
 from .stored import Stored
 
 KEPT = 512
 """Words of a text: trained models give fewer than this many a weight, but for the longest texts."""
-TRANSFORMERS = ("Transformer", "MLMTransformer")
 POOLING, STATIC, ROUTER = "SpladePooling", "SparseStaticEmbedding", "Router"
 LOGARITHMS = {"relu": 1, "log1p_relu": 2}
 """The activation's name there -> logarithms behind the largest logit."""
 ROUTES = "router_config.json"
 TABLE = "idf.json"
 """Token -> its weight in a question, in models of opensearch-project."""
-Modules = list[tuple[str, str]]
-"""Type and folder of each."""
+STRATEGY, ACTIVATION = "pooling_strategy", "activation_function"
+KEYS = {STRATEGY, ACTIVATION, "embedding_dimension", "word_embedding_dimension", "chunk_size"}
+"""Of the pooling's file."""
 
 
 @dataclass(frozen=True)
@@ -41,61 +42,43 @@ class Splade:
     """The file with what a word weighs in a question, where only documents run."""
 
 
-def is_named(modules: Modules) -> bool:
+def is_named(parts: list[Module]) -> bool:
     """Whether these are the modules of a model without dense vectors."""
-    return bool({kind_of(module) for module, _ in modules} & {POOLING, ROUTER})
+    return bool({part.kind for part in parts} & {POOLING, ROUTER})
 
 
-def kind_of(module: str) -> str:
-    """`sentence_transformers.models.Router.Router` -> `Router`."""
-    return module.rpartition(".")[2]
-
-
-def read(folder: Path, modules: Modules) -> tuple[Splade, str]:
+def read(folder: Path, parts: list[Module]) -> tuple[Splade, str]:
     """And the file that says so; without modules a model is as the first ones were."""
-    if not is_named(modules):
+    if not is_named(parts):
         table = folder / TABLE
         return Splade(LOGARITHMS["relu"], table if table.exists() else None), "--pooling"
-    path, questions = folder / "modules.json", None
-    if kind_of(modules[0][0]) == ROUTER:
-        _check(path, modules, [(ROUTER,)])
-        path, routes = folder / ROUTES, _routes(folder / modules[0][1])
-        _check(path, routes["query"], [(STATIC,)])
-        questions, modules = _table(folder, folder / routes["query"][0][1]), routes["document"]
-    _check(path, modules, [TRANSFORMERS, (POOLING,)])
-    about = JsonFile(folder / modules[1][1] / "config.json")
-    known = {"embedding_dimension", "word_embedding_dimension", "chunk_size"}
-    for key in about.keys() - known - {"pooling_strategy", "activation_function"}:
-        about.demand(False, key, "nobody here understands it, and it may change the weights")
-    key = "pooling_strategy"
-    about.demand(about.get(key, "max") == "max", key, "only 'max' can be served")
-    key = "activation_function"
-    activation = about.get(key, "relu")
-    about.demand(activation in LOGARITHMS, key, f"only {' or '.join(LOGARITHMS)} can be served")
-    return Splade(LOGARITHMS[activation], questions), f"{about.path.relative_to(folder)}, {key}"
+    path, questions = folder / modules.NAME, None
+    if parts[0].kind == ROUTER:
+        modules.check(path, parts, ROUTER, ROUTER)
+        path, routes = folder / ROUTES, _routes(folder / parts[0].place)
+        modules.check(path, routes["query"], STATIC, STATIC)
+        questions, parts = _table(folder, folder / routes["query"][0].place), routes["document"]
+    told = f"Transformer or MLMTransformer and {POOLING}"
+    modules.check(path, parts, f"(MLM)?Transformer {POOLING}", told)
+    about = JsonFile(folder / parts[1].place / "config.json")
+    about.demand_known(KEYS.__contains__)
+    about.demand(about.get(STRATEGY, "max") == "max", STRATEGY, "only 'max' can be served")
+    activation, only = (
+        about.get(ACTIVATION, "relu"),
+        f"only {' or '.join(LOGARITHMS)} can be served",
+    )
+    about.demand(activation in LOGARITHMS, ACTIVATION, only)
+    source = f"{about.path.relative_to(folder)}, {ACTIVATION}"
+    return Splade(LOGARITHMS[activation], questions), source
 
 
-def _check(path: Path, modules: Modules, wanted: list[tuple[str, ...]]) -> None:
-    """The modules are of these kinds, each of one of them, and the network is in the root."""
-    kinds = [kind_of(module) for module, _ in modules]
-    named = " and ".join(" or ".join(kinds) for kinds in wanted)
-    why = f"the modules {', '.join(kinds)}: only {named} can be served here"
-    if foreign := [m for m, _ in modules if not m.startswith("sentence_transformers.")]:
-        why = f"the type {foreign[0]!r}, code of the model's own, which is never run"
-    elif len(kinds) == len(wanted) and all(map(tuple.__contains__, wanted, kinds)):
-        if kinds[0] not in (*TRANSFORMERS, ROUTER) or not modules[0][1]:
-            return
-        why = f"its {kinds[0]} in {modules[0][1]!r}: only '' is read"
-    raise PackageError(f"{path} has {why}")
-
-
-def _routes(folder: Path) -> dict[str, Modules]:
+def _routes(folder: Path) -> dict[str, list[Module]]:
     """The modules for `query` and for `document`."""
     about = read_json(folder / ROUTES)
     try:
         types, routes = about["types"], about["structure"]
-        found = {name: [(types[place], place) for place in routes[name]] for name in routes}
-        return {name: found[name] for name in ("query", "document")}
+        names = ("query", "document")
+        return {name: [Module(types[place], place) for place in routes[name]] for name in names}
     except (KeyError, TypeError) as error:
         only = "routes for query and document, and the type of each module, are needed"
         raise PackageError(f"{folder / ROUTES} lacks {error}: {only}") from error
@@ -103,11 +86,13 @@ def _routes(folder: Path) -> dict[str, Modules]:
 
 def _table(folder: Path, module: Path) -> Path:
     """The file of the weights in questions."""
-    places = [*(module / name for name in stored.FILES), module / TABLE, folder / TABLE]
-    found = next((path for path in places if path.exists()), None)
-    if found is None:
-        raise PackageError(f"{places[0]} is missing, and {TABLE} too: questions have no weights")
-    return found
+    if found := stored.file_of(module):
+        return found
+    for path in (module / TABLE, folder / TABLE):
+        if path.exists():
+            return path
+    first = module / stored.FILES[0]
+    raise PackageError(f"{first} is missing, and {TABLE} too: questions have no weights")
 
 
 def tensors(

@@ -40,6 +40,11 @@ class Stored:
         return replace(self, shape=shape, part=lambda rows: self.part(own)[rows])
 
 
+def file_of(module: Path) -> Path | None:
+    """The file with the weights of a module."""
+    return next((path for name in FILES if (path := module / name).is_file()), None)
+
+
 def read(path: Path) -> dict[str, Stored]:
     """All tensors of a file by name; those of whole numbers, position ids and the like, are not
     needed and may be left out."""

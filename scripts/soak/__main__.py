@@ -3,7 +3,7 @@
 import argparse
 import time
 
-from default_package import command, environment
+from default_package import command
 
 # A process keeps 3 MB more after a quarter of an hour than after five minutes, and then no more.
 SETTLE_MINUTES = 15.0
@@ -30,7 +30,7 @@ def main() -> int:
     if typed.minutes <= 0:
         parser.error("--minutes must be above 0")
     typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
-    return command.run("soak.drive", typed, environment.TEST_REQUIREMENTS)
+    return command.run("soak.drive", typed, command.TEST_REQUIREMENTS)
 
 
 if __name__ == "__main__":

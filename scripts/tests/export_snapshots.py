@@ -157,7 +157,8 @@ def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
     if said.scorer is None or not tokenizer.exists():
         return encoder
     words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
-    return snapshot.with_types_of_pairs(folder, encoder, words)
+    with_types = snapshot.tells_pairs_apart(folder, encoder.sizes)
+    return snapshot.fitted(encoder, words, with_types=with_types)
 
 
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from program_files import SCRIPTS, program
 
-from default_package import environment
+from default_package import command
 
 COMMANDS = [
     path.relative_to(SCRIPTS).as_posix()
@@ -76,7 +76,7 @@ def test_lists_are_read_with_extras_and_remarks(tmp_path: Path) -> None:
     lines = ["# remark", f"pytest=={here}  # remark", f"pytest[dev]=={here}", "", "pytest==0.1"]
     path = tmp_path / "list.txt"
     path.write_text("\n".join([*lines, "no-such-package==1"]))
-    assert environment.missing(path) == ["pytest==0.1", "no-such-package==1"]
+    assert command.missing(path) == ["pytest==0.1", "no-such-package==1"]
 
 
 def test_lists_that_have_the_same_package_name_the_same_version() -> None:

@@ -187,12 +187,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "router_config.json",
         {"structure": {"query": [""], "document": ["", "document_1_SpladePooling"]}},
-        "has the modules MLMTransformer: only SparseStaticEmbedding can be served here",
+        "has the modules MLMTransformer: only SparseStaticEmbedding can be served",
     ),
     (
         "router_config.json",
         {"structure": {"query": [STATIC], "document": [STATIC]}},
-        "only Transformer or MLMTransformer and SpladePooling can be served here",
+        "only Transformer or MLMTransformer and SpladePooling can be served",
     ),
     (
         "router_config.json",
