@@ -16,8 +16,8 @@ from .choices import Precision
 from .command import say
 from .encoder import Architecture
 from .errors import PackageError
-from .reference import Vectors, cosine
-from .runtime import SPAN_TOKENS, Batch, Found, Runtime, batch, room
+from .reference import Found, cosine
+from .runtime import SPAN_TOKENS, Batch, Runtime, batch, room
 
 NEIGHBOURS_COSINE_MIN = 0.999999
 NEIGHBOURS_WEIGHT_MAX = 1e-5
@@ -80,7 +80,7 @@ def sparse_distance(
     return max(map(distance, keys), default=0.0)
 
 
-def least_cosine(found: Found, expected: Found | Vectors) -> float:
+def least_cosine(found: Found, expected: Found) -> float:
     """Of all token vectors of a text, which have length one; 1 where the model has none."""
     if found.token_vectors is None or expected.token_vectors is None:
         demand(found.token_vectors is expected.token_vectors, "token vectors are missing")

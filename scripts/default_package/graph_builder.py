@@ -111,12 +111,3 @@ class GraphBuilder:
         if bias is None:
             return product
         return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)
-
-    def layer_norm(
-        self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None, epsilon: float
-    ) -> str:
-        """Over the last axis."""
-        inputs = [source, self.floats(f"{name}.weight", weight)]
-        if bias is not None:
-            inputs.append(self.floats(f"{name}.bias", bias))
-        return self.op("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)

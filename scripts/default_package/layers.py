@@ -55,10 +55,13 @@ class Layers:
             weight = weight + 1
         if key.endswith(".qln"):
             weight = weight * self._scale
-        if not self._family.rms:
-            epsilon = self._sizes.layer_norm_epsilon
-            return self._builder.layer_norm(source, name, weight, bias, epsilon)
-        return self._rms_norm(source, name, weight)
+        if self._family.rms:
+            return self._rms_norm(source, name, weight)
+        inputs = [source, self._builder.floats(f"{name}.weight", weight)]
+        if bias is not None:
+            inputs.append(self._builder.floats(f"{name}.bias", bias))
+        epsilon = self._sizes.layer_norm_epsilon
+        return self._builder.op("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)
 
     def _rms_norm(self, source: str, name: str, weight: np.ndarray) -> str:
         """In the form that OpenVINO fuses."""

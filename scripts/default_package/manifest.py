@@ -15,7 +15,7 @@ from .choices import FORMAT_VERSION, Description
 from .command import digest, say
 from .encoder import Encoder
 from .errors import PackageError, read_json
-from .reference import ReferenceEncoder, select_sparse, shorten
+from .reference import ReferenceEncoder, shorten
 from .vocabulary import Vocabulary
 
 NAME = "manifest.json"
@@ -158,23 +158,20 @@ def _canary(plan: Plan) -> dict[str, Any]:
     """
     words, tokens_max = plan.vocabulary, plan.encoder.architecture.max_input_tokens
     text, token_ids = words.encode_within(plan.about.canary_text, tokens_max)
-    vectors = ReferenceEncoder(plan.encoder).run(token_ids)
-    sparse = select_sparse(token_ids, vectors.token_weights, set(words.special_ids))
-    if of_words := plan.encoder.architecture.words:
-        strongest = vectors.strongest_words(of_words.kept)
-        sparse = list(strongest), list(strongest.values())
+    found, of_words = ReferenceEncoder(plan.encoder).run(token_ids), plan.encoder.architecture.words
+    sparse = found.lexical(token_ids, words.special_ids)
     most = WORDS_ROOM * TOLERANCES["sparse_max_abs"]
     of_tokens = {}
-    if vectors.token_vectors is not None:
+    if found.token_vectors is not None:
         # Some are enough: the first that is answered, the last, and one between them.
         places = (1, len(token_ids) // 2, len(token_ids) - 1)
-        golden = [[at, [shorten(value) for value in vectors.token_vectors[at]]] for at in places]
+        golden = [[at, [shorten(value) for value in found.token_vectors[at]]] for at in places]
         of_tokens = {"token_vectors": golden}
     return {
         "text": text,
         "token_ids": token_ids,
-        "dense": [shorten(value) for value in vectors.dense],
-        "sparse": [list(pair) for pair in zip(*sparse, strict=True)],
+        "dense": [shorten(value) for value in found.dense],
+        "sparse": [list(pair) for pair in sparse.items()],
         **of_tokens,
         "tolerances": TOLERANCES | ({"sparse_max_abs": most} if of_words else {}),
     }
@@ -188,9 +185,6 @@ def entry(path: Path) -> dict[str, Any]:
 def save(content: dict[str, Any], path: Path) -> None:
     """Indented JSON in which a list of numbers stays on one line."""
     text = json.dumps(content, ensure_ascii=False, indent=2)
-    text = re.sub(r"\[\s+([-+\d.e]+(?:,\s+[-+\d.e]+)*)\s+\]", _one_line, text)
+    numbers = r"\[\s+([-+\d.e]+(?:,\s+[-+\d.e]+)*)\s+\]"
+    text = re.sub(numbers, lambda found: "[" + re.sub(r"\s+", " ", found[1]) + "]", text)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def _one_line(found: re.Match[str]) -> str:
-    return "[" + re.sub(r"\s+", " ", found.group(1)) + "]"

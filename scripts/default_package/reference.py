@@ -7,8 +7,8 @@ be committed.
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -33,34 +33,41 @@ def gelu(source: np.ndarray) -> np.ndarray:
     return 0.5 * source * (1.0 + ERF(source / math.sqrt(2.0)).astype(np.float64))
 
 
+def gelu_tanh(source: np.ndarray) -> np.ndarray:
+    """As it is computed in fewer steps."""
+    inner = math.sqrt(2.0 / math.pi) * (source + 0.044715 * source**3)
+    return 0.5 * source * (1.0 + np.tanh(inner))
+
+
 ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
     None: np.asarray,
     "tanh": np.tanh,
     "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": lambda source: source / (1.0 + np.exp(-source)),
 }
-"""Of what is behind the pooling."""
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """Results for one sequence of token ids."""
+class Found:
+    """What a network gives for one text."""
 
     dense: np.ndarray
     """f32 `[hidden]`, L2-normalized."""
     token_weights: np.ndarray
-    """f32 `[length]`, one for each position."""
-    hidden: np.ndarray
-    """f64 `[length, hidden]`, the last hidden states."""
+    """f32 `[length]`, one for each position, zeros for a model without a head."""
     token_vectors: np.ndarray | None = None
     """f32 `[length, width]`, L2-normalized each, of a model that has them."""
-    words: np.ndarray | None = None
-    """f32 `[vocabulary]`, the weight of each word, of a model that has them."""
+    words: dict[int, float] | None = None
+    """Weights of the strongest, none of which is zero, of a model that has them."""
+    hidden: np.ndarray | None = None
+    """f64 `[length, hidden]`, the last hidden states, which no graph gives."""
 
-    def strongest_words(self, kept: int) -> dict[int, float]:
-        """Those that a graph gives, in the order of their ids."""
-        assert self.words is not None
-        ids = np.sort(np.argsort(-self.words, kind="stable")[:kept])
-        return {int(word): shorten(self.words[word]) for word in ids if self.words[word] > 0.0}
+    def lexical(self, token_ids: list[int], dropped: Collection[int]) -> dict[int, float]:
+        """The text's weights by id, ascending."""
+        if self.words is not None:
+            return dict(sorted(self.words.items()))
+        return dict(zip(*select_sparse(token_ids, self.token_weights, dropped), strict=True))
 
 
 def attention(
@@ -88,8 +95,8 @@ class ReferenceEncoder:
         self._sizes, self._names = encoder.sizes, tensor_shapes(encoder.architecture).keys()
         self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
 
-    def run(self, token_ids: list[int]) -> Vectors:
-        """Dense vector, token weights (zeros without a head) and hidden states of one sequence."""
+    def run(self, token_ids: list[int]) -> Found:
+        """All that is known of one sequence."""
         first = self._architecture.first_position
         found = [self._encoder.word_rows(slice(word, word + 1)) for word in token_ids]
         words = np.concatenate(found).astype(np.float64)
@@ -114,15 +121,19 @@ class ReferenceEncoder:
             pooled = self._norm(ACTIVATIONS[module.activation](pooled), f"dense{number}.ln")
         dense = pooled / np.sqrt((pooled * pooled).sum())
         weights = self._weights(hidden, token_ids)
-        found = Vectors(dense.astype(np.float32), weights.astype(np.float32), hidden)
-        if words := self._architecture.words:
-            weights = self._word_weights(hidden, words)
-            found = replace(found, words=weights.astype(np.float32))
-        if "tok.w" not in self._names:
-            return found
-        vectors = self._linear(hidden, "tok")
-        vectors /= np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
-        return replace(found, token_vectors=vectors.astype(np.float32))
+        words = self._architecture.words
+        vectors = None
+        if "tok.w" in self._names:
+            vectors = self._linear(hidden, "tok")
+            vectors /= np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+            vectors = vectors.astype(np.float32)
+        return Found(
+            dense.astype(np.float32),
+            weights.astype(np.float32),
+            vectors,
+            words and self._strongest(hidden, words),
+            hidden,
+        )
 
     def _tensor(self, name: str) -> np.ndarray:
         return self._encoder.tensor(name).astype(np.float64)
@@ -138,14 +149,16 @@ class ReferenceEncoder:
         norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
         return weights / norm**head.norm_exponent
 
-    def _word_weights(self, hidden: np.ndarray, words: Words) -> np.ndarray:
-        """f64 `[vocabulary]`."""
+    def _strongest(self, hidden: np.ndarray, words: Words) -> dict[int, float]:
+        """Those that a graph gives, in the order of their ids."""
         ready = self._norm(self._active(self._linear(hidden, "mlm")), "mlm.ln")
         every, read = slice(0, self._sizes.vocab_rows), self._encoder.word_rows
         table = read(every) if words.is_tied else self._tensor("words.w")[every]
         bias = words.bias(self._tensor("words.b"))[every]
         logits = ready @ table.astype(np.float64).T + bias
-        return words.weights(logits.max(axis=0))
+        weights = words.weights(logits.max(axis=0)).astype(np.float32)
+        ids = np.sort(np.argsort(-weights, kind="stable")[: words.kept])
+        return {int(word): shorten(weights[word]) for word in ids if weights[word] > 0.0}
 
     def _branch(
         self, hidden: np.ndarray, norm: str, run: Callable[[np.ndarray], np.ndarray]
@@ -188,12 +201,7 @@ class ReferenceEncoder:
         return self._linear(middle, f"{prefix}.fo")
 
     def _active(self, source: np.ndarray) -> np.ndarray:
-        if self._architecture.family.activation == "silu":
-            return source / (1.0 + np.exp(-source))
-        if self._architecture.family.activation == "gelu_tanh":
-            inner = math.sqrt(2.0 / math.pi) * (source + 0.044715 * source**3)
-            return 0.5 * source * (1.0 + np.tanh(inner))
-        return gelu(source)
+        return ACTIVATIONS[self._architecture.family.activation](source)
 
     def _linear(self, source: np.ndarray, name: str) -> np.ndarray:
         return self._shifted(source @ self._tensor(f"{name}.w").T, name)
@@ -226,7 +234,7 @@ def cosine(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def select_sparse(
-    token_ids: list[int], weights: np.ndarray, dropped: set[int], first: int = 0
+    token_ids: list[int], weights: np.ndarray, dropped: Collection[int], first: int = 0
 ) -> tuple[list[int], list[float]]:
     """Ascending ids and their weights: the maximum over the positions of an id, only above zero.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import openvino
 
-from .reference import select_sparse
+from .reference import Found
 
 SPAN_TOKENS = 8
 """Room that a span takes at least, since a row has a span for each so many tokens."""
@@ -30,23 +30,6 @@ class Place:
     """Its number in the row, which is its span's too."""
     tokens: slice
     """Its positions of the row."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a graph gives for one text."""
-
-    dense: np.ndarray
-    token_weights: np.ndarray
-    token_vectors: np.ndarray | None = None
-    words: dict[int, float] | None = None
-    """Weights of the strongest, none of which is zero, of a model that has them."""
-
-    def lexical(self, token_ids: list[int], dropped: set[int]) -> dict[int, float]:
-        """The text's weights by id, ascending."""
-        if self.words is not None:
-            return dict(sorted(self.words.items()))
-        return dict(zip(*select_sparse(token_ids, self.token_weights, dropped), strict=True))
 
 
 @dataclass(frozen=True)

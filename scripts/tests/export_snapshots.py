@@ -9,9 +9,9 @@ import struct
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -27,9 +27,10 @@ from default_package.encoder import (
 )
 from families import BERT, XLM_ROBERTA
 from families.family import Family
-from fixtures import TINY
-from model_export import random_encoder, sentence, snapshot
+from fixtures import FAMILIES, TINY
+from model_export import random_encoder, sentence, snapshot, stored, torch_file
 from model_export.snapshot import published_name
+from model_export.torch_file import FLOATS
 
 TOKENIZER = TINY / "tokenizer.json"
 ROWS = 450
@@ -140,6 +141,20 @@ def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> No
     put(folder / "1_Pooling" / "config.json", keys)
 
 
+def copied(name: str, folder: Path) -> Path:
+    """That of tests/fixtures/families below `folder`, with a tokenizer."""
+    found = shutil.copytree(FAMILIES / name, folder / "model")
+    if not (tokenizer := found / "tokenizer.json").exists():
+        shutil.copy(TOKENIZER, tokenizer)
+    return found
+
+
+def headers(folder: Path) -> dict[str, SimpleNamespace]:
+    """Shapes and types of a model's tensors, as the hub tells them."""
+    whole = stored.read(folder / "model.safetensors")
+    return {n: SimpleNamespace(shape=list(t.shape), dtype=t.dtype) for n, t in whole.items()}
+
+
 def put(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
@@ -161,11 +176,8 @@ def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
     return snapshot.fitted(encoder, words, with_types=with_types)
 
 
-TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-
-
 def write_safetensors(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:
-    stored = {name: value.astype(TYPES[kind]) for name, value in tensors.items()}
+    stored = {name: value.astype(FLOATS[kind]) for name, value in tensors.items()}
     # Many files have one.
     ids = {"embeddings.position_ids": np.zeros(1, np.int64)}
     save_file(stored | ids, path)
@@ -228,12 +240,7 @@ class Pickle:
         return self.raw(b".")
 
 
-STORAGE = {
-    "F64": "DoubleStorage",
-    "F32": "FloatStorage",
-    "F16": "HalfStorage",
-    "BF16": "BFloat16Storage",
-}
+STORAGE = {kind: storage for storage, kind in torch_file.STORAGES.items()}
 
 
 def write_torch(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:
@@ -241,7 +248,7 @@ def write_torch(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -
     members = {}
     for i, (name, value) in enumerate(tensors.items()):
         pickle.text(name).tensor(str(i), value.shape, STORAGE[kind])
-        members[str(i)] = value.astype(TYPES[kind]).tobytes()
+        members[str(i)] = value.astype(FLOATS[kind]).tobytes()
     pickle.text("embeddings.position_ids").tensor("ids", (1,), "LongStorage")
     write_archive(path, pickle.close().data, members | {"ids": bytes(8)})
 

@@ -24,7 +24,6 @@ from program_files import SCRIPTS
 from program_files import run as run_program
 
 from default_package.choices import Pooling
-from fixtures import FAMILIES
 from model_export import kept
 
 WEIGHTS = "model.safetensors"
@@ -225,9 +224,7 @@ def test_token_vectors_are_fetched_when_they_are_asked_for(
 def test_the_table_of_questions_is_fetched_with_the_small_files(
     hub: FakeHub, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(FAMILIES / "distilbert-words", tmp_path / "words")
-    shutil.copy(snapshots.TOKENIZER, folder / "tokenizer.json")
-    hub.publish(fake_hub.files_of(folder))
+    hub.publish(fake_hub.files_of(snapshots.copied("distilbert-words", tmp_path)))
     package = export()
     assert manifest_of(package)["sparse"]["questions"] == "questions.f32"
     assert len(hub.sent(WEIGHTS)) == 1

@@ -3,33 +3,24 @@
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import export_snapshots as snapshots
 import numpy as np
 import pytest
 from export_packages import check_files, made, refusal
-from export_snapshots import change
+from export_snapshots import change, copied
 
 from default_package.choices import Pooling
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
 from fixtures import FAMILIES
-from model_export import sentence, snapshot, stored
+from model_export import sentence, snapshot
 from model_export.dense import STEADY
 from quantization.score import Package
 
 TASK = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
 MODULE = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
-
-
-def copied(name: str, tmp_path: Path) -> Path:
-    """That of tests/fixtures/families, with a tokenizer."""
-    found = shutil.copytree(FAMILIES / name, tmp_path / "model")
-    if not (tokenizer := found / "tokenizer.json").exists():
-        shutil.copy(snapshots.TOKENIZER, tokenizer)
-    return found
 
 
 @pytest.fixture
@@ -77,8 +68,7 @@ def test_a_classifier_with_a_pooling_is_a_model_of_vectors(folder: Path) -> None
 
 
 def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path) -> None:
-    whole = stored.read(folder / "model.safetensors")
-    headers = {n: SimpleNamespace(shape=list(t.shape), dtype=t.dtype) for n, t in whole.items()}
+    headers = snapshots.headers(folder)
     said = sentence.read(folder)
     snapshot.open_encoder(folder, said, sentence.Wishes(), headers)
     for name in ("classifier.dense.bias", "classifier.out_proj.weight"):

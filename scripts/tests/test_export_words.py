@@ -1,10 +1,8 @@
 """Packages with lexical weights of any words, and those whose questions have a table."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import export_snapshots as snapshots
@@ -12,14 +10,14 @@ import numpy as np
 import pytest
 from export_graphs import written
 from export_packages import RANDOM, check_files, made, refusal
-from export_snapshots import change
+from export_snapshots import change, copied
 
 from default_package import checks
 from default_package.checks import sparse_distance
 from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from default_package.runtime import Runtime, alone
+from default_package.runtime import Runtime
 from fixtures import FAMILIES
 from model_export import sentence, snapshot, splade, stored
 from quantization.score import Package
@@ -31,16 +29,9 @@ STATIC = "query_0_SparseStaticEmbedding"
 SPECIAL = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 442}
 
 
-def copied(name: str, tmp_path: Path) -> Path:
-    """That of tests/fixtures/families, with a tokenizer."""
-    found = shutil.copytree(FAMILIES / f"{name}-words", tmp_path / "model")
-    shutil.copy(snapshots.TOKENIZER, found / "tokenizer.json")
-    return found
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return copied("distilbert", tmp_path)
+    return copied("distilbert-words", tmp_path)
 
 
 def unchecked(folder: Path, *flags: str) -> dict[str, Any]:
@@ -98,7 +89,7 @@ def test_questions_have_the_weights_of_the_table(folder: Path, tmp_path: Path) -
 
 
 def test_a_model_without_modules_is_one_of_words_when_it_is_said_so(tmp_path: Path) -> None:
-    folder = copied("distilbert", tmp_path)
+    folder = copied("distilbert-words", tmp_path)
     for name in ("modules.json", "router_config.json"):
         (folder / name).unlink()
     with pytest.raises(PackageError, match="or splade for lexical weights"):
@@ -119,9 +110,8 @@ def test_the_strongest_words_stay(tmp_path: Path) -> None:
     encoder = replace(encoder, architecture=replace(encoder.architecture, words=few))
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     for ids in ([4, 5, 6], list(range(9, 60))):
-        expected = ReferenceEncoder(encoder).run(ids).strongest_words(7)
-        [found] = runtime.run_batch(alone(ids)).values()
-        assert found.words is not None and found.words.keys() == expected.keys()
+        expected, [found] = ReferenceEncoder(encoder).run(ids).words, runtime.run([ids], "mean")
+        assert found.words and expected and found.words.keys() == expected.keys()
         assert len(expected) == 7 and not expected.keys() & {5, 9}
         assert sparse_distance(found.words, expected, 7) <= 1e-4
 
@@ -141,9 +131,8 @@ def test_vocabularies_of_several_parts_are_scored_whole(
     encoder = snapshots.open_encoder(FAMILIES / "distilbert-words")
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     ids = [4, 200, 400, 300, 9, 9]
-    [found] = runtime.run_batch(alone(ids)).values()
-    assert found.words is not None and max(found.words) > 400
-    expected = ReferenceEncoder(encoder).run(ids).strongest_words(443)
+    expected, [found] = ReferenceEncoder(encoder).run(ids).words, runtime.run([ids], "mean")
+    assert found.words and expected and max(found.words) > 400
     assert sparse_distance(found.words, expected, 443) <= 1e-4
 
 
@@ -151,9 +140,8 @@ def test_vocabularies_of_several_parts_are_scored_whole(
 def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(
     tmp_path: Path, family: str
 ) -> None:
-    folder = copied(family, tmp_path)
-    whole = stored.read(folder / "model.safetensors")
-    headers = {n: SimpleNamespace(shape=list(t.shape), dtype=t.dtype) for n, t in whole.items()}
+    folder = copied(f"{family}-words", tmp_path)
+    headers = snapshots.headers(folder)
     said = sentence.read(folder)
     snapshot.open_encoder(folder, said, sentence.Wishes(), headers)
     first = {"bert": "cls.predictions.transform.dense", "distilbert": "vocab_transform"}[family]
@@ -163,7 +151,7 @@ def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(
 
 
 def test_the_bias_of_words_has_either_of_its_names(tmp_path: Path) -> None:
-    folder = copied("bert", tmp_path)
+    folder = copied("bert-words", tmp_path)
     whole = stored.read(folder / "model.safetensors")
     names = {"cls.predictions.bias": "cls.predictions.decoder.bias"}
     renamed = {names.get(name, name): one for name, one in whole.items()}

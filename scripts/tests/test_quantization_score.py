@@ -9,7 +9,7 @@ import pytest
 
 from default_package import manifest
 from default_package.errors import PackageError
-from default_package.runtime import Found
+from default_package.reference import Found
 from quantization import score
 from quantization.score import Collection, Embedded, Package, Part, Passage, Query
 
