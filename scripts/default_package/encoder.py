@@ -45,12 +45,6 @@ class Config:
         """Width of one attention head."""
         return self.head_width or self.hidden // self.heads
 
-    @property
-    def head_counts(self) -> dict[str, int]:
-        """Of queries, keys and values."""
-        shared = self.key_heads or self.heads
-        return {"q": self.heads, "k": shared, "v": shared}
-
 
 @dataclass(frozen=True)
 class Rotary:
@@ -108,13 +102,6 @@ class Words:
         """Of the last product."""
         found = published.copy()
         found[list(self.silent)] = SPECIAL_BIAS
-        return found
-
-    def weights(self, logits: np.ndarray) -> np.ndarray:
-        """Of all words, of what the head says of them at most."""
-        found = np.maximum(logits, 0.0)
-        for _ in range(self.logarithms):
-            found = np.log1p(found)
         return found
 
 
@@ -177,8 +164,11 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         "emb.rel": (RELATIVE_BUCKETS, sizes.heads),
     }
     size = sizes.head_size
+    shared = ((sizes.key_heads or sizes.heads) * size, hidden)
     parts: dict[str, tuple[int, ...]] = {
-        key: (count * size, hidden) for key, count in sizes.head_counts.items()
+        "q": (sizes.heads * size, hidden),
+        "k": shared,
+        "v": shared,
     }
     parts |= {"ao": (hidden, sizes.heads * size), "qln": (size,), "kln": (size,)}
     parts |= {"fi": (ffn, hidden), "fg": (ffn, hidden), "fo": (hidden, ffn)}

@@ -156,7 +156,10 @@ class ReferenceEncoder:
         table = read(every) if words.is_tied else self._tensor("words.w")[every]
         bias = words.bias(self._tensor("words.b"))[every]
         logits = ready @ table.astype(np.float64).T + bias
-        weights = words.weights(logits.max(axis=0)).astype(np.float32)
+        weights = np.maximum(logits.max(axis=0), 0.0)
+        for _ in range(words.logarithms):
+            weights = np.log1p(weights)
+        weights = weights.astype(np.float32)
         ids = np.sort(np.argsort(-weights, kind="stable")[: words.kept])
         return {int(word): shorten(weights[word]) for word in ids if weights[word] > 0.0}
 

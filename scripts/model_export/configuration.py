@@ -120,11 +120,8 @@ class Configuration:
 
     def scorer(self) -> tuple[Scorer, Pooling]:
         """The head of a cross-encoder, and what the head is given."""
-        found, labels = self.family.scorer, self._get("id2label")
-        known = ", ".join(family.name for family in FAMILIES if family.scorer)
-        why = f"cross-encoders of {known} can be exported, and none of {self.family.name}"
-        self._demand(found is not None, "architectures", why)
-        assert found is not None
+        found: Scorer = self._described("scorer", "cross-encoders", "architectures")
+        labels = self._get("id2label")
         one = "a cross-encoder with one label, the score, is needed"
         self._demand(isinstance(labels, dict) and len(labels) == 1, "id2label", one)
         for key, usual in (("classifier_activation", found.activation), ("classifier_bias", False)):
@@ -135,12 +132,16 @@ class Configuration:
 
     def word_head(self) -> tuple[WordHead, bool]:
         """The head that guesses masked words, and whether its last product is the word table."""
-        found = self.family.words
-        known = ", ".join(family.name for family in FAMILIES if family.words)
-        why = f"SPLADE models of {known} can be exported, and none of {self.family.name}"
-        self._demand(found is not None, "model_type", why)
-        assert found is not None
+        found: WordHead = self._described("words", "SPLADE models", "model_type")
         return found, self._get("tie_word_embeddings") is not False
+
+    def _described(self, head: str, models: str, key: str) -> Any:
+        """A head that the family's description has."""
+        known = ", ".join(family.name for family in FAMILIES if getattr(family, head))
+        why = f"{models} of {known} can be exported, and none of {self.family.name}"
+        found = getattr(self.family, head)
+        self._demand(found is not None, key, why)
+        return found
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""

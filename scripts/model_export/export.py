@@ -77,8 +77,9 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
     say(f"exporting {encoder.weight_count / 1e6:.0f} M weights as {precision.value}")
     if encoder.head is None and not encoder.architecture.words:
         say("there is no lexical head: the package will have dense vectors only")
-    room = encoder.weight_count * half.disk_bytes(precision) + 50_000_000
-    with command.replacing(out, room) as folder:
+    # What is in 16 bits lies beside what is in f32 for a while.
+    weight_bytes = 4 if precision is Precision.FP32 else 4 + 2
+    with command.replacing(out, encoder.weight_count * weight_bytes + 50_000_000) as folder:
         manifest.write(plan, folder, partial(half.write, precision=precision))
         if options.skip_verify:
             say("not verified")
@@ -195,7 +196,7 @@ def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
         kind=SPARSE if of_words else None,
     )
     normalization = options.normalization if words.has_charsmap else None
-    return manifest.Plan(snapshot.fitted(encoder, words), words, about, normalization)
+    return manifest.Plan(encoder, words, about, normalization)
 
 
 def published_license(folder: Path) -> str:

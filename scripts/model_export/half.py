@@ -26,7 +26,6 @@ from default_package.runtime import Runtime
 
 from . import measured
 
-SINGLE_NAME = "model.onnx"
 HALVES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
 """A layer's query, key or value, and the product that its bias is added to."""
@@ -144,11 +143,6 @@ class HalfBuilder(GraphBuilder):
         self._floats[node.output[0]], self._floats[output] = False, True
 
 
-def disk_bytes(precision: Precision) -> int:
-    """Of a weight, while `write` runs."""
-    return 4 if precision is Precision.FP32 else 6
-
-
 def write(encoder: Encoder, path: Path, precision: Precision) -> None:
     """The graph of `encoder` at `path`; in 16 bits, that in f32 lies beside it meanwhile."""
     single = path if precision is Precision.FP32 else path.with_name("single.onnx")
@@ -183,7 +177,7 @@ def add(package: Path, precision: Precision) -> None:
         return measured.added(twin, content, words)
 
     manifest.add_graph(
-        package, name, lambda twin: convert(package / SINGLE_NAME, twin / name, precision), finish
+        package, name, lambda twin: convert(package / "model.onnx", twin / name, precision), finish
     )
 
 
