@@ -97,13 +97,11 @@ def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> N
     for place, golden in canary.get("token_vectors", []):
         demand(row.token_vectors is not None, "token vectors are missing")
         similarity = min(similarity, cosine(row.token_vectors[place], np.asarray(golden)))
-    distance = 0.0
-    if content["sparse"]:
-        dropped = set(content["sparse"]["dropped_token_ids"])
-        kept = content["sparse"].get("words")
-        golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
-        of_text = row.lexical(canary["token_ids"], dropped)
-        distance = sparse_distance(of_text, golden, kept)
+    # A package without lexical weights has none in its canary either.
+    sparse = content["sparse"] or {}
+    of_text = row.lexical(canary["token_ids"], sparse.get("dropped_token_ids", ()))
+    golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
+    distance = sparse_distance(of_text, golden, sparse.get("words"))
     say(f"canary: cosine {similarity:.8f}, largest sparse difference {distance:.6f}")
     demand(similarity >= limits.dense_cosine_min, "vectors of the canary")
     demand(distance <= limits.token_weight_max, "sparse weights of the canary")

@@ -174,12 +174,15 @@ def _check_place(out: Path, free_bytes_min: int) -> None:
     if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):
         raise PackageError(f"{out} exists and is not a package: choose another --out")
     out.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(out.parent).free
-    if free < free_bytes_min:
-        raise PackageError(
-            f"only {free // 10**6} MB are free at {out.parent}, "
-            f"{free_bytes_min // 10**6} MB are needed"
-        )
+    demand_room(out.parent, free_bytes_min)
+
+
+def demand_room(folder: Path, needed: int, cure: str = "") -> None:
+    """Refuses a disk that has fewer bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        megabytes = f"{needed // 10**6} MB are needed"
+        raise PackageError(f"only {free // 10**6} MB are free at {folder}, {megabytes}{cure}")
 
 
 def put_in_place(package: Path, out: Path, work: Path) -> None:

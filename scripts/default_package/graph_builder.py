@@ -80,6 +80,10 @@ class GraphBuilder:
         """Stores `value` as f32."""
         return self.constant(name, np.asarray(value, np.float32))
 
+    def integer(self, name: str, value: int) -> str:
+        """Stores one int32, the type of positions and ids."""
+        return self.constant(name, np.asarray(value, np.int32))
+
     def ints(self, name: str, *values: int) -> str:
         """Stores `values` as a 1-d int64 list: axes, shapes and slice bounds."""
         return self.constant(name, np.asarray(values, np.int64))

@@ -31,7 +31,7 @@ def attention_penalties(
     same = equal_pairs(builder, "segments", SAME_TEXT)
     distance = distance_of_pairs(builder) if causal or any(windows) else ""
     if causal:
-        here = builder.constant("causal.here", np.asarray(0, np.int32))
+        here = builder.integer("causal.here", 0)
         before = builder.op("LessOrEqual", [distance, here], "causal.before")
         same = builder.op("And", [same, before], "causal.seen")
     choices = [builder.floats(ZERO, 0.0), builder.floats("penalty.number", PENALTY)]
@@ -41,7 +41,7 @@ def attention_penalties(
     for window in filter(None, windows):
         name = f"window{window}"
         far = builder.op("Abs", [distance], f"{name}.far")
-        reach = builder.constant(name, np.asarray(window, np.int32))
+        reach = builder.integer(name, window)
         near = builder.op("LessOrEqual", [far, reach], f"{name}.near")
         seen = builder.op("And", [same, near], f"{name}.seen")
         found[window] = builder.op("Where", [seen, *choices], f"penalty.{name}")
@@ -56,9 +56,9 @@ def distance_of_pairs(builder: GraphBuilder) -> str:
 
 def second_texts(builder: GraphBuilder, separator: int) -> str:
     """1 for the tokens of a pair behind its first separator, else 0: f32 `[rows, length, 1]`."""
-    wanted = builder.constant("pair.separator", np.asarray(separator, np.int32))
+    wanted = builder.integer("pair.separator", separator)
     found = builder.op("Equal", ["input_ids", wanted], "pair.separators")
-    last = builder.constant("pair.last", np.asarray(-1, np.int32))
+    last = builder.integer("pair.last", -1)
     before = builder.op("LessOrEqual", [distance_of_pairs(builder), last], "pair.before")
     own = builder.op("And", [SAME_TEXT, as_row(builder, found)], "pair.own")
     seen = builder.op("And", [own, before], "pair.seen")
@@ -76,10 +76,8 @@ def relative_bias(builder: GraphBuilder, by_distance: np.ndarray) -> str:
     """
     reach = len(by_distance) // 2
     distance = distance_of_pairs(builder)
-    least, largest = (
-        builder.constant(f"pairs.distance.{name}", np.asarray(value, np.int32))
-        for name, value in (("least", -reach), ("largest", reach))
-    )
+    least = builder.integer("pairs.distance.least", -reach)
+    largest = builder.integer("pairs.distance.largest", reach)
     # Not Clip, which TensorRT has for floats only.
     near = builder.op("Max", [distance, least], "pairs.distance.from")
     near = builder.op("Min", [near, largest], "pairs.distance.near")
@@ -133,7 +131,7 @@ def token_weights(builder: GraphBuilder, hidden: str, head: SparseHead) -> str:
     if head.repeat_weight:
         flat = _add_repeats(builder, flat, head.repeat_weight)
     positive = builder.op("Relu", [flat], "sparse.positive")
-    first = builder.constant("sparse.first", np.asarray(0, np.int32))
+    first = builder.integer("sparse.first", 0)
     real = builder.op("GreaterOrEqual", ["segments", first], "sparse.real")
     if head.norm_exponent == 0.0:
         return builder.op("Where", [real, positive, ZERO], "token_weights")

@@ -49,6 +49,11 @@ class Vocabulary:
         """Ids with the special ones."""
         return self.tokenizer.encode(text).ids
 
+    def encode_cut(self, text: str, tokens_max: int) -> list[int]:
+        """Ids with the special ones, of which the last stays where the text is too long."""
+        ids = self.encode(text)
+        return ids if len(ids) <= tokens_max else [*ids[: tokens_max - 1], ids[-1]]
+
     def encode_within(self, text: str, tokens_max: int) -> tuple[str, list[int]]:
         """The longest beginning of `text`, in whole words, that fits, and its ids."""
         words = text.split(" ")

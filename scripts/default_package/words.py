@@ -6,7 +6,6 @@ Outputs: `words`, int32 `[rows, spans, kept]`, the words of each span with the l
 what stands there for a span without weights means nothing.
 """
 
-import numpy as np
 from onnx import TensorProto
 
 from .encoder import Encoder
@@ -65,14 +64,12 @@ def _places(builder: GraphBuilder, tokens_max: int) -> tuple[list[str], str]:
     count = builder.op("Shape", [flat], "words.counts")
     count = builder.op("Squeeze", [count, builder.ints("words.first", 0)], "words.long_count")
     count = builder.op("Cast", [count], "words.count", to=TensorProto.INT32)
-    zero, one = (
-        builder.constant(f"words.whole{value}", np.asarray(value, np.int32)) for value in (0, 1)
-    )
+    zero, one = (builder.integer(f"words.whole{value}", value) for value in (0, 1))
     places = builder.op("Range", [zero, count, one], "words.places")
     earlier = []
     while (reach := 1 << len(earlier)) < tokens_max:
         step = f"words.step{len(earlier)}"
-        distance = builder.constant(step, np.asarray(reach, np.int32))
+        distance = builder.integer(step, reach)
         is_there = builder.op("GreaterOrEqual", [flat, distance], f"{step}.is_there")
         back = builder.op("Where", [is_there, distance, zero], f"{step}.back")
         earlier.append(builder.op("Sub", [places, back], f"{step}.places"))

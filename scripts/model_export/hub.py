@@ -8,7 +8,6 @@ cannot be served is refused before its weights are fetched. No pickle is ever ex
 
 import errno
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import TensorInfo, build_hf_headers, disable_progress_bars
 
 from default_package import vocabulary
-from default_package.command import digest, say
+from default_package.command import demand_room, digest, say
 from default_package.errors import PackageError
 
 from . import modules, snapshot, splade
@@ -122,14 +121,9 @@ def _blobs(name: str) -> Path:
 
 
 def _check_room(name: str, needed: int) -> None:
-    cache = constants.HF_HUB_CACHE
     needed -= sum(part.stat().st_size for part in _blobs(name).glob("*.incomplete"))
-    free = shutil.disk_usage(cache).free
-    if free < needed:
-        raise PackageError(
-            f"only {free // 10**6} MB are free at {cache}, {needed // 10**6} MB are needed: free "
-            "some room, or name another folder with HF_HOME"
-        )
+    cure = ": free some room, or name another folder with HF_HOME"
+    demand_room(Path(constants.HF_HUB_CACHE), needed, cure)
 
 
 def _fetch_whole(name: str, commit: str, file: str) -> None:

@@ -52,8 +52,7 @@ def added(folder: Path, content: dict[str, Any], words: Vocabulary) -> dict[str,
     if LONGEST in canary or len(text) != tokens:
         return content
     [row] = Runtime(graph).run([text], pooling)
-    dropped = set(content["sparse"]["dropped_token_ids"]) if content["sparse"] else set()
-    weights = row.lexical(text, dropped)
+    weights = row.lexical(text, (content["sparse"] or {}).get("dropped_token_ids", ()))
     sparse = [[word, round(weight, DIGITS)] for word, weight in weights.items()]
     dense = [round(float(value), DIGITS) for value in row.dense]
     say(f"golden numbers of a text of {tokens} tokens are in the manifest")
@@ -73,12 +72,8 @@ def long_text(ids: list[int], tokens: int) -> list[int]:
 def corpus(words: Vocabulary, tokens_max: int) -> list[list[int]]:
     """Token ids of the sentences of texts.jsonl, and of all of them as one text."""
     sentences = [line.text for line in texts.load()]
-
-    def cut(ids: list[int], limit: int) -> list[int]:
-        return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
-
-    found = [cut(words.encode(sentence), tokens_max) for sentence in sentences]
-    return [*found, cut(words.encode(" ".join(sentences)), min(tokens_max, LONG_TOKENS))]
+    found = [words.encode_cut(sentence, tokens_max) for sentence in sentences]
+    return [*found, words.encode_cut(" ".join(sentences), min(tokens_max, LONG_TOKENS))]
 
 
 def measure(graph: Path, sequences: list[list[int]], pooling: str) -> dict[str, list[float]]:
