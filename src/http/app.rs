@@ -6,8 +6,7 @@
 //! | layer | what it does |
 //! |---|---|
 //! | `unread::finish_body` | what is left of the request's body is read, or ends the connection |
-//! | `record::observe` | the request's id, its line in the log, metrics, trace |
-//! | `close_while_draining` | tells clients to go to a server that stays |
+//! | `record::observe` | id, log, metrics, trace; closes the connection while the server drains |
 //! | `cors::layer` | answers preflights, where origins are configured |
 //! | the router | finds the route; 404 and 405 |
 //! | `route`, around each route | asks for a key; a panic becomes an answer |
@@ -18,10 +17,9 @@ use std::sync::Arc;
 
 use actix_http::Request;
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
-use actix_web::body::{BoxBody, MessageBody};
-use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
-use actix_web::http::ConnectionType;
-use actix_web::middleware::{Next, from_fn};
+use actix_web::body::BoxBody;
+use actix_web::dev::{AppConfig, ServiceResponse};
+use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, Error, HttpResponse};
 
@@ -34,7 +32,6 @@ use super::rerank::{self, RerankRequest};
 use super::route::{get, post};
 use super::state::AppState;
 use super::{cors, embed, health, models, nim, openapi, pages, tei, tokenize};
-use crate::health::Phase;
 use crate::service::Vectors;
 use settings::{Dialect, DocsRoutes, HttpConfig};
 
@@ -61,7 +58,6 @@ pub(super) fn application(
         .default_service(web::to(not_found))
         // Each layer goes around those before it.
         .wrap(cors::layer(&state.config.cors_origins))
-        .wrap(from_fn(close_while_draining))
         .wrap(from_fn(record::observe))
         .wrap(from_fn(unread::finish_body))
         .into_factory()
@@ -117,18 +113,6 @@ async fn not_found() -> HttpResponse {
                    /v1/models, /health, /health/deep, /health/live, /metrics, each without a slash \
                    at its end; GET /openapi.json has all";
     HttpResponse::from_error(ApiError::new(Code::NotFound, message))
-}
-
-/// From the moment that health says no, the client's next request goes to a server that stays.
-async fn close_while_draining<B: MessageBody>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<B>, Error> {
-    let mut response = next.call(request).await?;
-    if AppState::of(response.request()).service.phase() >= Phase::LameDuck {
-        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
-    }
-    Ok(response)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use actix_cors::CorsError;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
-use actix_web::http::{Method, StatusCode};
+use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, ResponseError};
 use opentelemetry::trace::{SpanId, TraceId};
@@ -21,6 +21,7 @@ use super::headers::X_REQUEST_TIMEOUT_MS;
 use super::request_id;
 use super::state::AppState;
 use super::timeline::millis;
+use crate::health::Phase;
 use crate::metrics::Stage;
 use crate::traces::traceparent::{self, TraceParent};
 use crate::traces::{RequestEnd, RequestTrace, Traces};
@@ -122,6 +123,10 @@ pub(super) async fn observe(
     let cut_ms = record.context.cut_ms.get();
     let error = response.response().error().and_then(Error::as_error);
     record.finish(response.status(), error);
+    if state.service.phase() >= Phase::LameDuck {
+        // Health says no, so the client's next request goes to a server that stays.
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
     let headers = response.headers_mut();
     headers.insert(request_id::X_REQUEST_ID, id);
     if let Some(millis) = cut_ms {
