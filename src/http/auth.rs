@@ -87,3 +87,53 @@ fn token(value: &[u8]) -> &[u8] {
         _ => value,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    fn keys(keys: &[&str], file: Option<&Path>) -> Keys {
+        let keys: Vec<ApiKey> = keys.iter().copied().map(ApiKey::new).collect();
+        Keys::open(&keys, file).expect("the file has a key")
+    }
+
+    fn refresh(keys: &Keys) {
+        keys.file.iter().for_each(|file| file.refresh());
+    }
+
+    fn passes(keys: &Keys, value: &'static str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
+        keys.check(&headers).is_ok()
+    }
+
+    #[test]
+    fn keys_of_the_file_come_and_go_and_those_of_the_configuration_stay() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("keys");
+        fs::write(&path, "old\n").expect("it is written");
+        let keys = keys(&["fixed"], Some(&path));
+        assert!(passes(&keys, "Bearer old") && passes(&keys, "Bearer fixed"));
+        fs::write(&path, "new-one\nother\n").expect("it is written");
+        assert!(passes(&keys, "Bearer old"), "the file was not read again yet");
+        refresh(&keys);
+        for (value, expected) in
+            [("fixed", true), ("new-one", true), ("other", true), ("old", false)]
+        {
+            assert_eq!(passes(&keys, value), expected, "{value}");
+        }
+        fs::remove_file(&path).expect("it was there");
+        refresh(&keys);
+        assert!(passes(&keys, "new-one") && !passes(&keys, "old"), "the last keys stay");
+        fs::write(&path, "# nothing\n").expect("it is written");
+        refresh(&keys);
+        assert!(!passes(&keys, "new-one"), "an empty file revokes all it had");
+        assert!(passes(&keys, "fixed") && keys.check(&HeaderMap::new()).is_err());
+        fs::write(&path, "last\n").expect("it is written");
+        refresh(&keys);
+        assert!(passes(&keys, "last") && !passes(&keys, "new-one"));
+    }
+}

@@ -300,7 +300,11 @@ fn a_wrong_value_is_refused_with_what_is_right() {
             "the URL has no host",
         ),
         ("otlp-endpoint", &["http://a?b", "http://ä"], "the URL has no host"),
-        ("otlp-sample-ratio", &["", "-0.1", "1.1", "NaN", "inf"], "is not a number from 0 to 1"),
+        (
+            "otlp-sample-ratio",
+            &["", "-0.1", "1.1", "NaN", "inf", "half"],
+            "is not a number from 0 to 1",
+        ),
     ] {
         for value in values {
             let problems = resolve(&[(name, value)], &[], None).expect_err(value);

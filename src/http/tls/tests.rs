@@ -1,4 +1,4 @@
-//! Tests of which files make a pair.
+//! Tests of which files make a pair, and when another pair is taken.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,13 @@ use settings::TlsFiles;
 struct Pair {
     cert: String,
     key: String,
+    der: Vec<u8>,
 }
 
 fn pair() -> Pair {
     let names = vec!["localhost".to_owned()];
     let Generated { cert, signing_key } = generate_simple_self_signed(names).expect("a pair");
-    Pair { cert: cert.pem(), key: signing_key.serialize_pem() }
+    Pair { cert: cert.pem(), key: signing_key.serialize_pem(), der: cert.der().to_vec() }
 }
 
 fn folder() -> (TempDir, TlsFiles) {
@@ -29,6 +30,10 @@ fn folder() -> (TempDir, TlsFiles) {
 
 fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("it is written");
+}
+
+fn in_use(tls: &Tls) -> Vec<u8> {
+    tls.certificate.current().cert[0].to_vec()
 }
 
 #[test]
@@ -64,4 +69,27 @@ fn each_bad_file_is_named_with_its_fault() {
     assert!(matches!(fault(cert, Some(&other.key)), TlsError::Mismatch { .. }));
     write(&files.key, &ours.key);
     assert!(Tls::open(&files).is_ok());
+}
+
+#[test]
+fn a_new_pair_is_taken_once_both_files_are_there_and_a_bad_one_never() {
+    let (_folder, files) = folder();
+    let (old, new) = (pair(), pair());
+    write(&files.cert, &old.cert);
+    write(&files.key, &old.key);
+    let tls = Tls::open(&files).expect("a pair");
+    let look = || {
+        tls.certificate.refresh();
+        in_use(&tls)
+    };
+    assert_eq!(look(), old.der);
+    write(&files.cert, &new.cert);
+    assert_eq!(look(), old.der, "the key is not its own");
+    write(&files.key, &new.key);
+    assert_eq!(look(), new.der);
+    fs::remove_file(&files.key).expect("it was there");
+    assert_eq!(look(), new.der);
+    write(&files.cert, &old.cert);
+    write(&files.key, &old.key);
+    assert_eq!(look(), old.der);
 }
