@@ -8,6 +8,7 @@ import onnx
 import pytest
 from export_graphs import (
     BATCH,
+    cast_rows,
     changed,
     encoder_of,
     in_stated_types,
@@ -22,6 +23,7 @@ from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
+from model_export import half as half_graphs
 
 HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}
 
@@ -100,3 +102,16 @@ def test_large_scores_do_not_overflow_with_the_penalty(tmp_path: Path) -> None:
     ran = in_stated_types(path)(packed().inputs)
     dense, weights = ran["dense"], ran["token_weights"]
     assert np.isfinite(dense).all() and np.isfinite(weights).all()
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_a_graph_of_the_time_before_tables_were_cast_gives_the_same_numbers(
+    tmp_path: Path, precision: Precision
+) -> None:
+    single = written(encoder_of(), Precision.FP32, tmp_path)
+    cast_rows(single)
+    half_graphs.convert(single, tmp_path / "twin.onnx", precision)
+    twin = in_stated_types(tmp_path / "twin.onnx")(packed().inputs)
+    other = in_stated_types(written(encoder_of(), precision, tmp_path / "half"))(packed().inputs)
+    for name, numbers in other.items():
+        np.testing.assert_array_equal(twin[name], numbers, err_msg=name)
