@@ -35,9 +35,10 @@ LONG_MS = 300_000
 """What a head of a storm asks for, so that the storm itself is not refused as late."""
 STORM_AGAIN_S = 0.2
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS = 0, 1, 4
+DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
 END_STREAM, END_HEADERS = 1, 4
 INITIAL_WINDOW = 4
+FRAME_HEAD_BYTES = 9
 HALF_HELLO = b"\x16\x03\x01"
 """The start of a TLS handshake's first record."""
 
@@ -205,8 +206,7 @@ class Storm:
         pseudo = {":method": "POST", ":scheme": "https", ":authority": host, ":path": DENSE}
         pseudo["content-type"] = "application/json"
         block = b"".join(map(_field, (pseudo | fields).items()))
-        # Streams without a window: no byte of an answer may be sent.
-        parts = [PREFACE, _frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0))]
+        parts = []
         for stream in range(1, 2 * self.streams, 2):
             parts.append(_frame(HEADERS, END_HEADERS, stream, block))
             if self.body:
@@ -257,7 +257,14 @@ async def _hold(url: str, context: ssl.SSLContext | None, data: bytes, reads: bo
         Wire, sock=made, ssl=context, server_hostname=name
     )
     try:
-        if not reads:
+        if reads:
+            # Streams without a window: no byte of an answer may be sent.
+            no_window = struct.pack(">HI", INITIAL_WINDOW, 0)
+            transport.write(PREFACE + _frame(SETTINGS, 0, 0, no_window))
+            # Bodies need a larger window than the protocol's first one, which the server tells.
+            while wire.open and WINDOW_UPDATE not in _kinds(wire.got):
+                await wire.wait(1.0)
+        else:
             transport.pause_reading()
         transport.write(data)
         # A paused transport does not see its end; the system knows it.
@@ -265,6 +272,15 @@ async def _hold(url: str, context: ssl.SSLContext | None, data: bytes, reads: bo
             await wire.wait(1.0)
     finally:
         transport.abort()
+
+
+def _kinds(got: bytes | bytearray) -> set[int]:
+    """Of the frames that came."""
+    kinds, at = set(), 0
+    while len(got) >= at + FRAME_HEAD_BYTES:
+        kinds.add(got[at + 3])
+        at += FRAME_HEAD_BYTES + int.from_bytes(got[at : at + 3])
+    return kinds
 
 
 def _is_ended(connection: socket.socket) -> bool:

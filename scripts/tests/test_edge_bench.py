@@ -3,8 +3,10 @@
 import asyncio
 import math
 import multiprocessing
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from edge_bench import clients, measured
 from load import aside
 from load.connection import Broken, Connection
 from load.open_loop import Asked
+from load.servers import certificate
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
@@ -20,17 +23,17 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[str]:
+async def serving(handler: Handler, secure: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await handler(reader, writer)
         finally:
             writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=secure)
     async with server:
         host, port = server.sockets[0].getsockname()
-        yield f"http://{host}:{port}"
+        yield f"{'https' if secure else 'http'}://{host}:{port}"
 
 
 def asked_once(answers: list[bytes]) -> str:
@@ -129,18 +132,47 @@ def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
     assert all(b"content-length: 1000\r\n" in head for head in came)
 
 
-def test_a_storm_of_http_2_announces_and_sends_each_body_on_a_stream_of_its_own() -> None:
-    wire = clients.Storm(1, 3, 4, b"body").wire("https://host")
-    assert wire.startswith(clients.PREFACE)
-    at, frames = len(clients.PREFACE), []
-    while at < len(wire):
-        size, kind = int.from_bytes(wire[at : at + 3]), wire[at + 3]
-        frames.append((kind, int.from_bytes(wire[at + 5 : at + 9])))
-        assert kind != clients.HEADERS or b"\x0econtent-length\x014" in wire[at : at + 9 + size]
-        assert kind != clients.DATA or wire[at + 9 : at + 9 + size] == b"body"
-        at += 9 + size
-    streams = [(kind, stream) for stream in (1, 3, 5) for kind in (clients.HEADERS, clients.DATA)]
-    assert frames == [(clients.SETTINGS, 0), *streams]
+def test_a_storm_of_http_2_waits_for_its_window_and_sends_each_body_on_a_stream_of_its_own(
+    tmp_path: Path,
+) -> None:
+    came: list[tuple[int, int, bytes]] = []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def frame() -> tuple[int, int, bytes]:
+            head = await reader.readexactly(clients.FRAME_HEAD_BYTES)
+            payload = await reader.readexactly(int.from_bytes(head[:3]))
+            return head[3], int.from_bytes(head[5:]), payload
+
+        await reader.readexactly(len(clients.PREFACE))
+        assert (await frame())[0] == clients.SETTINGS
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.1)
+        window = clients._frame(clients.WINDOW_UPDATE, 0, 0, bytes(4))
+        writer.write(clients._frame(clients.SETTINGS, 0, 0, b"") + window)
+        for _ in range(3):
+            came.extend([await frame(), await frame()])
+
+    async def whole() -> int:
+        ours, theirs = multiprocessing.Pipe()
+        signals = aside.Signals(theirs)
+        made, key = certificate(tmp_path, "IP:127.0.0.1")
+        secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        secure.load_cert_chain(made, key)
+        async with serving(handler, secure) as url:
+            blowing = asyncio.create_task(
+                clients.blow(signals, url, clients.Storm(1, 3, 4, b"body"))
+            )
+            while len(came) < 12:
+                await asyncio.sleep(0.01)
+            ours.send("stop")
+            return await blowing
+
+    assert asyncio.run(whole()) >= 1
+    frames = [(kind, stream) for kind, stream, _ in came[:6]]
+    kinds = clients.HEADERS, clients.DATA
+    assert frames == [(kind, stream) for stream in (1, 3, 5) for kind in kinds]
+    assert all(b"\x0econtent-length\x014" in payload for _, _, payload in came[0:6:2])
+    assert all(payload == b"body" for _, _, payload in came[1:6:2])
 
 
 def test_a_load_runs_in_another_process_until_it_is_stopped() -> None:
