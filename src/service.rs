@@ -40,7 +40,7 @@ mod tokenizing;
 pub(crate) use assembly::{Assembly, assemble};
 use compute::ComputePool;
 pub(crate) use compute::Wanted;
-pub(crate) use door::{Door, Permit, RequestHead, earned_bytes};
+pub(crate) use door::{Beside, Door, Permit, RequestHead, earned_bytes};
 pub(crate) use embedding::{ignores, json_bytes, prompt};
 pub(crate) use facts::Facts;
 use figures::Figures;

@@ -26,7 +26,7 @@
 //! | wait for | time | where |
 //! |---|---|---|
 //! | the TLS handshake, all of it | `--head-timeout-ms` | `secure` |
-//! | the first byte of a request | `--keep-alive-s` | `gate`, `http_2` |
+//! | the first byte of a request | `--keep-alive-s`, with HTTP/2 less by `patience` | `gate`, `http_2` |
 //! | the rest of its head | `--head-timeout-ms` | `gate` |
 //! | the first frames of HTTP/2 | `--head-timeout-ms` | `http_2` |
 //! | its body | `--body-timeout-ms`, the request's deadline | `embed` |
@@ -73,6 +73,10 @@ pub(super) mod unread;
 use gate::{LINGER, RefuseHead, RequestGate};
 use http_2::Common;
 use timed_stream::TimedStream;
+
+/// What a connection of HTTP/1.1 takes in memory, about, without what permits hold; of HTTP/2 see
+/// [`http_2`].
+const HTTP_1_BYTES: u64 = 16 * 1024;
 
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
 ///
@@ -184,7 +188,7 @@ fn http_1<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         .h1(application(&state));
     let refuse_head: RefuseHead = Rc::new(move |error| record::refuse_head(&state, error));
     fn_service(move |stream: T| {
-        let stream = TimedStream::new(stream, timeouts.patience());
+        let stream = TimedStream::new(stream, timeouts.patience(), HTTP_1_BYTES);
         let gate = RequestGate::new(stream, timeouts.clone(), Rc::clone(&refuse_head));
         async move { Ok((gate, None)) }
     })

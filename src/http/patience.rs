@@ -5,9 +5,10 @@
 //! So a client that stops is cut after that time, one that is slower than the least rate later, and
 //! one that is faster never, however it pauses within that time.
 //!
-//! What a client is waited for is held in memory. While less than half of that memory is free, time
-//! passes faster, and the least rate is higher: see [`Door::calm`]. So clients that hold the memory
-//! and do not move are cut before others are refused for long.
+//! What a client is waited for is held in memory, and its connection takes some. While less than
+//! half of that memory is free, time passes faster, and the least rate is higher: see
+//! [`Door::calm`]. So clients that hold the memory and do not move are cut before others are refused
+//! for long.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::service::Door;
+use crate::service::{Beside, Door};
 
-/// How often the server looks at its memory while it waits for a client.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// So often the server looks at its memory in the time that a client has at first.
+const LOOKS: u32 = 40;
 
 /// A client that stops has so much time when no memory is free: a round trip around the world.
 const LEAST_TIME: Duration = Duration::from_millis(250);
@@ -76,6 +77,11 @@ impl Patience {
         Self { most, least_per_s, door, left: most, wait: None }
     }
 
+    /// Counts what the client's connection takes in memory besides.
+    pub(super) fn count_beside(&self, bytes: u64) -> Beside {
+        self.door.count_beside(bytes)
+    }
+
     /// Whether the client is waited for.
     pub(super) const fn is_waiting(&self) -> bool {
         self.wait.is_some()
@@ -99,9 +105,8 @@ impl Patience {
     /// The client moves nothing now; ready when its time is used up.
     pub(super) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            let (left, haste) = (self.left, self.haste());
-            let look = || Box::pin(sleep(next_look(left, haste)));
-            let begin = || Wait { since: now(), haste, look: look() };
+            let (haste, next_look) = (self.haste(), self.next_look());
+            let begin = || Wait { since: now(), haste, look: Box::pin(sleep(next_look)) };
             let wait = self.wait.get_or_insert_with(begin);
             ready!(wait.look.as_mut().poll(context));
             if let Some(wait) = self.wait.take() {
@@ -125,11 +130,12 @@ impl Patience {
         let time = self.most.mul_f64(self.door.calm()).max(LEAST_TIME.min(self.most));
         self.most.as_secs_f64() / time.as_secs_f64()
     }
-}
 
-/// When the time that is `left` is looked at again: at its end, unless memory becomes scarce.
-fn next_look(left: Duration, haste: f64) -> Duration {
-    LOOK_EVERY.min(left.div_f64(haste)).max(Duration::from_millis(1))
+    /// When the time that is left is looked at again: at its end, unless memory becomes scarce.
+    fn next_look(&self) -> Duration {
+        let left = self.left.div_f64(self.haste());
+        (self.most / LOOKS).min(left).max(Duration::from_millis(1))
+    }
 }
 
 /// By the clock of the timers.

@@ -15,6 +15,10 @@
 //! | the answer is written | those of the answer | nothing | none |
 //!
 //! The answer keeps the permit until its last byte was taken, or its connection is gone.
+//!
+//! Connections and streams take memory as well, with and without a permit, and are never refused for
+//! it. A quarter of the permits' bytes is theirs on top. What they take beyond that, permits may
+//! not hold meanwhile, but for a last quarter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,13 +57,23 @@ pub(crate) struct RequestHead {
 pub(crate) struct Door {
     limit: MaxInflightBytes,
     bytes: AtomicU64,
+    /// What connections and streams take, about.
+    beside: AtomicU64,
     /// Bytes of long texts that wait to be tokenized.
     text_bytes: AtomicU64,
 }
 
 impl Door {
     pub(crate) fn new(limit: MaxInflightBytes) -> Arc<Self> {
-        Arc::new(Self { limit, bytes: AtomicU64::new(0), text_bytes: AtomicU64::new(0) })
+        let none = AtomicU64::default;
+        Arc::new(Self { limit, bytes: none(), beside: none(), text_bytes: none() })
+    }
+
+    /// Counts a connection or a stream, as long as the result lives. `bytes` is what it takes,
+    /// about, without what permits hold.
+    pub(crate) fn count_beside(self: &Arc<Self>, bytes: u64) -> Beside {
+        self.beside.fetch_add(bytes, Ordering::Relaxed);
+        Beside { door: Arc::clone(self), bytes }
     }
 
     /// The door of answers to requests without a key; what passes it passes this one too.
@@ -77,7 +91,7 @@ impl Door {
         if announced > limit {
             return Err(Refusal::NeverFits { limit });
         }
-        if announced > 0 && self.bytes() + announced > limit {
+        if announced > 0 && self.bytes() + announced > self.left_of(limit) {
             return Err(Refusal::BytesExceeded);
         }
         Ok(Permit { door: Arc::clone(self), announced, bytes: 0, text_bytes: 0, public: None })
@@ -91,6 +105,13 @@ impl Door {
         }
     }
 
+    /// What connections and streams leave of `limit` to permits.
+    fn left_of(&self, limit: u64) -> u64 {
+        let quarter = self.limit.get() / 4;
+        let beside = self.beside.load(Ordering::Relaxed).saturating_sub(quarter);
+        limit.saturating_sub(beside).max(quarter)
+    }
+
     /// Bytes that all requests hold.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -101,16 +122,31 @@ impl Door {
         self.limit.get()
     }
 
-    /// How calmly the server can wait for clients: 1 while half of the bytes are free, less and
-    /// less beyond that, and 0 when none is free.
+    /// How calmly the server can wait for clients: 1 while permits leave half of their bytes, and
+    /// connections half of as many; less and less beyond that, and 0 when nothing is left.
     pub(crate) fn calm(&self) -> f64 {
-        let free = 1.0 - self.bytes() as f64 / self.limit.get() as f64;
-        (2.0 * free).clamp(0.0, 1.0)
+        let (limit, beside) = (self.limit.get(), self.beside.load(Ordering::Relaxed));
+        let taken_by = |bytes: u64, may: u64| bytes as f64 / may as f64;
+        let taken = taken_by(self.bytes(), self.left_of(limit)).max(taken_by(beside, limit));
+        (2.0 * (1.0 - taken)).clamp(0.0, 1.0)
     }
 
     /// Bytes of long texts that wait to be tokenized.
     fn text_bytes(&self) -> u64 {
         self.text_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection or a stream that is counted.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    door: Arc<Door>,
+    bytes: u64,
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.door.beside.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -139,9 +175,10 @@ impl Permit {
         if bytes > held && bytes > limit {
             return Err(Refusal::NeverFits { limit });
         }
+        let left = self.door.left_of(limit);
         let more = |all: u64| {
             let all = all - held + bytes;
-            (bytes <= held || all <= limit).then_some(all)
+            (bytes <= held || all <= left).then_some(all)
         };
         let taken = self.door.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         self.bytes = taken.map(|_| bytes).map_err(|_| Refusal::BytesExceeded)?;
@@ -353,6 +390,24 @@ mod tests {
         permit.hold(300_000).expect("there is room");
         assert_eq!(permit.hold_inputs(&[Input::TokenIds(vec![5; 10])]), Ok(40));
         assert_eq!(door.bytes(), 40);
+    }
+
+    #[test]
+    fn connections_beyond_a_quarter_leave_less_to_permits_down_to_another_quarter() {
+        let door = door(800_000);
+        let mut connections: Vec<_> = (0..4).map(|_| door.count_beside(50_000)).collect();
+        let mut permit = enter(&door);
+        permit.hold(700_000).expect("seven eighths");
+        connections.push(door.count_beside(50_000));
+        permit.hold(650_000).expect("less is always right");
+        assert_eq!(permit.hold(650_001), Err(Refusal::BytesExceeded));
+        assert_eq!(permit.hold(700_001), Err(Refusal::NeverFits { limit: 700_000 }));
+        connections.extend((0..100).map(|_| door.count_beside(50_000)));
+        assert_eq!(door.calm(), 0.0, "nothing is free");
+        permit.hold(200_000).expect("less is always right");
+        assert_eq!(permit.hold(200_001), Err(Refusal::BytesExceeded));
+        drop(connections);
+        permit.hold(700_000).expect("they are gone");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | wait | time | then |
 //! |---|---|---|
 //! | the client's first frames | `head` | closed |
-//! | a request, while none runs | `idle` | the client is told to leave |
+//! | a request, while none runs | `idle`, less by `http::patience` | the client is told to leave |
 //! | the client to leave, while no request runs | [`GOAWAY_TIMEOUT`] | closed |
 //! | a request's answer | the request's own deadline | |
 //! | a request's body | where it is read | |
@@ -31,6 +31,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -49,11 +50,11 @@ use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::streams::AllStreams;
 use super::timed_stream::TimedStream;
-use crate::http::patience::Timeouts;
+use crate::http::patience::{Patience, Timeouts};
 
 /// The fields of one request, as the standard counts them. A field that was sent once takes a byte
 /// in each later head, so that heads are far larger here than on the wire.
@@ -65,6 +66,12 @@ const HEAD_BYTES: usize = 4 * 1024;
 
 /// What a field takes in memory besides its bytes.
 const FIELD_BYTES: usize = 128;
+
+/// What a connection takes in memory, about, without what permits hold: at first; more for good
+/// since `h2` has read requests, whose room it keeps; for each request.
+const NEW_BYTES: u64 = 40 * 1024;
+const USED_BYTES: u64 = 120 * 1024;
+const STREAM_BYTES: u64 = 12 * 1024;
 
 /// Bytes of an answer that wait for the socket: of one stream.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
@@ -111,7 +118,7 @@ where
     A::Error: Into<Response<BoxBody>>,
 {
     let granted = all_streams.grant();
-    let stream = TimedStream::new(stream, timeouts.patience());
+    let stream = TimedStream::new(stream, timeouts.patience(), NEW_BYTES);
     let mut builder = Builder::new();
     let handshake = builder
         .max_concurrent_streams(granted.streams as u32)
@@ -127,8 +134,10 @@ where
     let (streams, head_bytes, idle) = (Cell::new(0), Cell::new(0), timeouts.idle);
     let serving = Serving { application, dates, timeouts, streams, head_bytes };
     let mut running = FuturesUnordered::new();
-    let (mut draining, mut silence) = (pin!(draining), pin!(sleep(idle)));
-    let mut intake = Intake::Open;
+    let mut draining = pin!(draining);
+    let (mut intake, mut used) = (Intake::Open, None);
+    let silence_of = |time| Patience::new(time, 0, Arc::clone(&serving.timeouts.door));
+    let mut silence = silence_of(idle);
     loop {
         let has_place = running.len() < granted.streams;
         serving.streams.set(running.len());
@@ -140,6 +149,7 @@ where
                 None => return Ok(()),
                 Some(opened) => {
                     let (request, mut respond) = opened?;
+                    used.get_or_insert_with(|| serving.timeouts.door.count_beside(USED_BYTES));
                     // One that waited would be in memory with its body, which nobody counts.
                     match serving.head_bytes.get() < granted.streams * HEAD_BYTES {
                         true => running.push(serving.answer(request, respond)),
@@ -149,7 +159,7 @@ where
                 }
             },
             () = &mut draining, if intake == Intake::Open => Intake::Closed,
-            () = &mut silence, if running.is_empty() => match intake {
+            () = poll_fn(|context| silence.poll_end(context)), if running.is_empty() => match intake {
                 Intake::Open => Intake::Closed,
                 Intake::Closed => return Ok(()),
             },
@@ -158,10 +168,10 @@ where
             connection.graceful_shutdown();
             intake = after;
         }
-        silence.set(sleep(match intake {
+        silence = silence_of(match intake {
             Intake::Open => idle,
             Intake::Closed => GOAWAY_TIMEOUT,
-        }));
+        });
     }
 }
 
@@ -252,6 +262,7 @@ where
         request: http::Request<RecvStream>,
         mut respond: SendResponse<SentPart>,
     ) -> Intake {
+        let _memory = self.timeouts.door.count_beside(STREAM_BYTES);
         let is_head = request.method() == http::Method::HEAD;
         // In a box of its own, which is gone when the answer waits for the client.
         let asking = Box::pin(self.ask(request, &mut respond));

@@ -11,16 +11,20 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::patience::Patience;
+use crate::service::Beside;
 
 /// A stream of which writes that are stuck end the connection.
 pub(super) struct TimedStream<T> {
     stream: T,
     patience: Patience,
+    /// Until the connection's end.
+    _memory: Beside,
 }
 
 impl<T> TimedStream<T> {
-    pub(super) const fn new(stream: T, patience: Patience) -> Self {
-        Self { stream, patience }
+    /// `bytes` is what the connection takes in memory, about, without what permits hold.
+    pub(super) fn new(stream: T, patience: Patience, bytes: u64) -> Self {
+        Self { stream, _memory: patience.count_beside(bytes), patience }
     }
 
     /// The last write or flush could not go on.

@@ -31,7 +31,7 @@ fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
     let refuse_head: RefuseHead = Rc::new(|error| error.to_bare_answer("an id"));
     let timeouts = timeouts();
-    let stream = TimedStream::new(server, timeouts.patience());
+    let stream = TimedStream::new(server, timeouts.patience(), 0);
     (RequestGate::new(stream, timeouts, refuse_head), client)
 }
 

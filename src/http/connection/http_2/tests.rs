@@ -6,7 +6,7 @@ use actix_service::fn_service;
 use actix_web::HttpResponse;
 use h2::client::{SendRequest, handshake};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::super::paused;
 use super::*;
@@ -23,7 +23,7 @@ const LARGE: usize = 1_000_000;
 const SMALL: usize = 60_000;
 
 /// Serves one connection with an application that waits for a second and answers at length.
-async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
+async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>, door: Arc<Door>) {
     let application = fn_service(|request: Request| async move {
         sleep(SECOND).await;
         let length = if request.path() == "/small" { SMALL } else { LARGE };
@@ -33,7 +33,6 @@ async fn serve_large(stream: DuplexStream, draining: impl Future<Output = ()>) {
         Ok::<_, HttpResponse>(answer)
     });
     let (dates, all_streams) = (&ServiceConfig::default(), &AllStreams::default());
-    let door = Door::new(MaxInflightBytes::DEFAULT);
     let timeouts =
         Timeouts { idle: IDLE_TIME, head: HEAD_TIME, write: WRITE_TIME, least_per_s: 100, door };
     let common = Common { all_streams, dates, timeouts };
@@ -45,11 +44,20 @@ fn run<F: Future>(
     draining: impl Future<Output = ()> + 'static,
     client: impl FnOnce(DuplexStream) -> F,
 ) -> (F::Output, Duration) {
+    run_at(Door::new(MaxInflightBytes::DEFAULT), draining, client)
+}
+
+/// The same with a server whose memory is counted at `door`.
+fn run_at<F: Future>(
+    door: Arc<Door>,
+    draining: impl Future<Output = ()> + 'static,
+    client: impl FnOnce(DuplexStream) -> F,
+) -> (F::Output, Duration) {
     let (server, stream) = duplex(64 * 1024);
     paused::run(async {
         let begin = now();
         let served = tokio::task::spawn_local(async move {
-            serve_large(server, draining).await;
+            serve_large(server, draining, door).await;
             now() - begin
         });
         let told = client(stream).await;
@@ -116,6 +124,40 @@ fn a_client_that_does_not_begin_to_speak_is_closed() {
 fn a_connection_without_requests_is_closed() {
     let (_send, lasted) = run(pending(), connect);
     assert_eq!(lasted.as_secs(), IDLE_TIME.as_secs());
+}
+
+#[test]
+fn a_connection_without_requests_is_closed_the_sooner_the_less_memory_is_free() {
+    let most = MaxInflightBytes::DEFAULT;
+    let door = Door::new(most);
+    let mut permit = door.enter(0).expect("it announces nothing");
+    permit.hold(most.largest_request()).expect("it is the largest");
+    let (_send, lasted) = run_at(door, pending(), connect);
+    assert_eq!(lasted, IDLE_TIME / 4, "requests leave an eighth");
+    let door = Door::new(most);
+    let _others = door.count_beside(most.get() / 4 * 3 - NEW_BYTES);
+    let (_send, lasted) = run_at(door, pending(), connect);
+    assert_eq!(lasted, IDLE_TIME / 2, "connections leave a quarter");
+}
+
+#[test]
+fn requests_have_less_memory_the_more_a_connection_takes() {
+    let door = Door::new(MaxInflightBytes::nearest(256 * 1024));
+    let (at, before) = (Arc::clone(&door), door.calm());
+    let ((while_it_runs, behind_it), _) =
+        run_at(Arc::clone(&door), pending(), |stream| async move {
+            let mut send = connect(stream).await;
+            let mut permit = at.enter(0).expect("it announces nothing");
+            permit.hold(160 * 1024).expect("there is room");
+            let (answer, _) = send.send_request(get(), true).expect("it is sent");
+            let answer = answer.await.expect("an answer");
+            let while_it_runs = at.calm();
+            drop(answer);
+            sleep(SECOND).await;
+            (while_it_runs, at.calm())
+        });
+    assert!(while_it_runs < behind_it && behind_it < before, "{while_it_runs} {behind_it}");
+    assert_eq!(door.calm(), before, "it is gone");
 }
 
 /// Why an answer was reset of which nothing that is read is given back.

@@ -31,7 +31,7 @@ fn crowded(most: Duration, least_per_s: u64, part: f64) -> (Patience, Permit) {
 fn written_to_one_who_takes_a_byte_after(pause: Duration) -> io::Result<()> {
     run(async {
         let (server, mut client) = duplex(64);
-        let mut server = TimedStream::new(server, patience(10 * SECOND, 4));
+        let mut server = TimedStream::new(server, patience(10 * SECOND, 4), 0);
         server.write_all(&[1; 64]).await.expect("there is room");
         let slow = async {
             loop {
@@ -57,7 +57,7 @@ fn a_client_that_takes_less_than_the_least_rate_is_cut_and_a_faster_one_is_not()
 fn a_client_that_takes_nothing_is_cut_however_fast_it_was() {
     run(async {
         let (server, mut client) = duplex(64);
-        let mut server = TimedStream::new(server, patience(10 * SECOND, 4));
+        let mut server = TimedStream::new(server, patience(10 * SECOND, 4), 0);
         server.write_all(&[1; 64]).await.expect("there is room");
         // Pauses are right as long as the time lasts, and what is taken gives it back.
         let reader = async {
@@ -77,7 +77,7 @@ fn a_client_that_takes_nothing_is_cut_however_fast_it_was() {
 fn without_a_least_rate_each_byte_gives_all_of_the_time() {
     run(async {
         let (server, mut client) = duplex(64);
-        let mut server = TimedStream::new(server, patience(SECOND, 0));
+        let mut server = TimedStream::new(server, patience(SECOND, 0), 0);
         server.write_all(&[1; 64]).await.expect("there is room");
         let slow = async {
             for _ in 0..64 {
@@ -95,7 +95,7 @@ fn cut_after(part: f64) -> Duration {
     run(async {
         let (patience, _held) = crowded(10 * SECOND, 4, part);
         let (server, _client) = duplex(64);
-        let mut server = TimedStream::new(server, patience);
+        let mut server = TimedStream::new(server, patience, 0);
         server.write_all(&[1; 64]).await.expect("there is room");
         let begin = tokio::time::Instant::now();
         server.write_all(&[2; 64]).await.expect_err("nobody reads");
@@ -118,7 +118,7 @@ fn written_to_one_who_takes(part: usize) -> io::Result<()> {
     run(async {
         let (patience, _held) = crowded(10 * SECOND, 0, 0.874);
         let (server, mut client) = duplex(part);
-        let mut server = TimedStream::new(server, patience);
+        let mut server = TimedStream::new(server, patience, 0);
         let reader = async {
             let mut taken = vec![0; part];
             loop {
