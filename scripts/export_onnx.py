@@ -3,7 +3,6 @@
 
     scripts/export_onnx.py --model BAAI/bge-m3 --precision fp32
     scripts/export_onnx.py --model DIR --out engines/bge-m3
-    scripts/export_onnx.py --random --shape bge-m3 --out engines/bge-m3-random
     scripts/export_onnx.py --fp16-of-package engines/multilingual-e5-small
     scripts/export_onnx.py --bf16-of-package engines/multilingual-e5-small
 
@@ -11,9 +10,8 @@ It sets up the Python packages that it needs. --model is the name of a model on 
 with config.json, tokenizer.json, weights (safetensors, or .bin, which is read without being
 executed), for lexical weights sparse_linear.pt and for --token-vectors colbert_linear.pt. Without
 --out the package is kept in the cache folder, and its path is printed; another run prints it at
-once, without a network. --random writes the same graph with seeded weights, for builds and benches.
-The same inputs give the same bytes. The package is built and checked in a folder beside --out, then
-renamed.
+once, without a network. The same inputs give the same bytes. The package is built and checked in a
+folder beside --out, then renamed.
 """
 
 import argparse
@@ -21,8 +19,7 @@ import sys
 from pathlib import Path
 
 from default_package import command
-from default_package.choices import NORMALIZATIONS, SHAPES, Pooling, Precision
-from families import BERT, XLM_ROBERTA
+from default_package.choices import NORMALIZATIONS, Pooling, Precision
 from model_export import kept
 
 
@@ -36,7 +33,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="NAME[@REVISION]", help="on the hub, or a folder")
-    what.add_argument("--random", action="store_true", help="seeded random weights instead")
     for name in ("fp16", "bf16"):
         help_text = f"add model.{name}.onnx to this f32 package"
         what.add_argument(f"--{name}-of-package", type=Path, help=help_text)
@@ -64,21 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     about.add_argument("--query-prompt", help='such as "query: " for the E5 models')
     about.add_argument("--passage-prompt", help='such as "passage: "')
-    _add_random_options(parser.add_argument_group("random weights"))
     return parser
 
 
 def _numbers(typed: str) -> list[int]:
     return sorted({int(number) for number in typed.split(",")})
-
-
-def _add_random_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--shape", choices=SHAPES, default="small", help="sizes to start from")
-    for name in SHAPES["small"]:
-        group.add_argument(f"--{name}", type=int, help="instead of the shape's")
-    group.add_argument("--seed", type=int, default=0)
-    group.add_argument("--family", choices=[BERT.name, XLM_ROBERTA.name], default="xlm-roberta")
-    group.add_argument("--tokenizer", type=Path, default=command.DEFAULT_FOLDER / "tokenizer.json")
 
 
 if __name__ == "__main__":

@@ -26,11 +26,6 @@ FORMAT_VERSION = 2
 """Of what a graph takes and gives: the second has several texts in a row."""
 NORMALIZATIONS = ("sentencepiece", "huggingface")
 """Of an XLM-R tokenizer: as the model was trained, or as most other servers have it."""
-SHAPES = {
-    "bge-m3": {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096, "positions": 8194},
-    "small": {"layers": 3, "hidden": 256, "heads": 4, "ffn": 1024, "positions": 514},
-}
-"""Sizes of networks with random weights."""
 CANARY = (
     "The quick health check asks in seven scripts: Wie schnell ist der Server? "
     "Быстрый ответ важен. 今天的天气很好。 検索は速いですか。 هل يعمل الخادم؟ "

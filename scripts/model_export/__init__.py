@@ -2,6 +2,6 @@
 
 `hub` fetches a model by its name, `kept` knows the packages that are made already. `snapshot` opens
 a local copy: `configuration` and `sentence` read what it says of itself, `stored` and `torch_file`
-its weights. `random_encoder` has seeded weights of any size. `half` makes graphs in 16 bits of f32
-ones, and `measured` runs those for the manifest. All else is shared with the default package.
+its weights. `half` makes graphs in 16 bits of f32 ones, and `measured` runs those for the manifest.
+All else is shared with the default package.
 """

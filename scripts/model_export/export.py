@@ -8,18 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from default_package import checks, command, manifest, vocabulary
-from default_package.choices import SHAPES, SPARSE, Description, Pooling, Precision
+from default_package.choices import Description, Pooling, Precision
 from default_package.command import say
-from default_package.encoder import Architecture, Config, Words
 from default_package.errors import PackageError
-from families import BERT, XLM_ROBERTA
 
-from . import half, kept, measured, random_encoder, sentence, snapshot, splade
+from . import half, kept, measured, sentence, snapshot, splade
 from .sentence import Wishes
-
-EPSILON = 1e-5
-"""Of XLM-R's norms."""
-XLM_ROBERTA_PAD = 1
 
 
 def run(options: argparse.Namespace) -> None:
@@ -28,13 +22,7 @@ def run(options: argparse.Namespace) -> None:
         if package := getattr(options, f"{precision.value}_of_package"):
             half.add(package.resolve(), precision)
             return
-    if not options.random:
-        export_named(options)
-    elif options.out is None:
-        raise PackageError("--out is missing: name the folder of the package")
-    else:
-        out = options.out.resolve()
-        export(options, random_plan(options, out), out)
+    export_named(options)
 
 
 def export_named(options: argparse.Namespace) -> None:
@@ -153,50 +141,6 @@ def _wishes(options: argparse.Namespace) -> Wishes:
 def _prompts(options: argparse.Namespace) -> dict[str, str]:
     typed = {"query": options.query_prompt, "passage": options.passage_prompt}
     return {kind: text for kind, text in typed.items() if text is not None}
-
-
-def random_plan(options: argparse.Namespace, out: Path) -> manifest.Plan:
-    """What --random asks for; as many word rows as the tokenizer has tokens."""
-    given = {name: getattr(options, name) for name in SHAPES["small"]}
-    sizes = SHAPES[options.shape] | {k: v for k, v in given.items() if v is not None}
-    for name, value in sizes.items():
-        if value < 1:
-            raise PackageError(f"--{name} is {value}: at least 1 is needed")
-    if sizes["hidden"] % (2 * sizes["heads"]):
-        raise PackageError(
-            f"--hidden {sizes['hidden']} is not an even number for each of {sizes['heads']} heads"
-        )
-    if not options.tokenizer.is_file():
-        raise PackageError(
-            f"there is no tokenizer at {options.tokenizer}: make the default package first "
-            "(scripts/make_default_package.py), or name one with --tokenizer"
-        )
-    family = BERT if options.family == BERT.name else XLM_ROBERTA
-    words = vocabulary.read(options.tokenizer, XLM_ROBERTA_PAD)
-    config = Config(**sizes, vocab_rows=words.size, type_rows=1, layer_norm_epsilon=EPSILON)
-    wishes, of_words = _wishes(options), None
-    pooling, width = wishes.pooling or Pooling.CLS, config.hidden if wishes.tokens else None
-    if pooling is Pooling.SPLADE:
-        pooling, of_words = Pooling.MEAN, Words(splade.KEPT)
-    architecture = Architecture(
-        config, family, pooling, XLM_ROBERTA_PAD, token_width=width, words=of_words
-    )
-    if architecture.max_input_tokens < 3:
-        raise PackageError(f"--positions {sizes['positions']} leaves no room for a text")
-    with_head = of_words is None and (wishes.sparse or wishes.tokens)
-    encoder = random_encoder.make(architecture, options.seed, with_head=with_head)
-    prompts = _prompts(options)
-    about = Description(
-        model_id=options.model_id or out.name,
-        aliases=options.alias,
-        revision=options.revision or f"random-seed-{options.seed}",
-        license=options.license or "Apache-2.0",
-        prompts=prompts,
-        default_prompt="query" if "query" in prompts else None,
-        kind=SPARSE if of_words else None,
-    )
-    normalization = options.normalization if words.has_charsmap else None
-    return manifest.Plan(encoder, words, about, normalization)
 
 
 def published_license(folder: Path) -> str:

@@ -20,7 +20,7 @@ from default_package.command import cache_folder, say
 from default_package.errors import read_json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-NO_WISHES = {"model", "out", "update", "seed", "shape", "family", "tokenizer", "random"}
+NO_WISHES = {"model", "out", "update"}
 """Options that do not change the package of a published model."""
 
 

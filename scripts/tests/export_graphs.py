@@ -15,7 +15,8 @@ from default_package.encoder import Encoder
 from default_package.runtime import Arrays, Batch, Runtime, batch
 from families import XLM_ROBERTA
 from families.family import Family
-from model_export import half, random_encoder
+from fixtures import random_encoder
+from model_export import half
 from quantization.calibration import product_inputs
 from quantization.fp8 import Calibrated, EightBuilder
 

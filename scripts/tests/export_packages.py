@@ -3,16 +3,30 @@
 import hashlib
 import json
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import export_snapshots as snapshots
 
 import export_onnx
 from default_package.command import digest
 
-RANDOM = ["--random", "--layers", "2", "--hidden", "16", "--heads", "2", "--ffn", "24"]
-RANDOM += ["--positions", "120", "--tokenizer", str(snapshots.TOKENIZER)]
+FOLDERS = TemporaryDirectory()
+"""Of models with random weights, until the tests end."""
+
+
+def random_model(seed: int = 7, **changes: int) -> list[str]:
+    """Arguments that name a model of seeded weights, whose sizes have these changes."""
+    sizes = replace(snapshots.SIZES, **{"positions": 120} | changes)
+    name = "-".join(map(str, (seed, *sorted(changes.items()))))
+    folder = Path(FOLDERS.name) / name / "random"
+    snapshots.write(folder, sizes=sizes, seed=seed)
+    return ["--model", str(folder)]
+
+
+RANDOM = random_model()
 
 
 def run(*arguments: object) -> int:

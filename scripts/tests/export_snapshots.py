@@ -27,8 +27,8 @@ from default_package.encoder import (
 )
 from families import BERT, XLM_ROBERTA
 from families.family import Family
-from fixtures import FAMILIES, TINY
-from model_export import random_encoder, sentence, snapshot, stored, torch_file
+from fixtures import FAMILIES, TINY, random_encoder
+from model_export import sentence, snapshot, stored, torch_file
 from model_export.snapshot import published_name
 from model_export.torch_file import FLOATS
 
@@ -69,10 +69,14 @@ def write(
     prefix: str = "",
     with_head: bool = True,
     pooling: Pooling = Pooling.CLS,
+    sizes: Config = SIZES,
+    token_width: int | None = None,
+    seed: int = 7,
 ) -> Written:
     """A whole snapshot; every number can be held exactly by f16 and bf16."""
     folder.mkdir(parents=True, exist_ok=True)
-    exact = random_encoder.make(architecture(family, pooling), 7, with_head=with_head)
+    network = replace(architecture(family, pooling), sizes=sizes, token_width=token_width)
+    exact = random_encoder.make(network, seed, with_head=with_head)
     read = exact.read
     encoder = replace(exact, read=lambda name, rows: rounded(read(name, rows)))
     tensors = published(encoder, prefix)
@@ -86,6 +90,9 @@ def write(
             "bias": np.asarray([encoder.head.bias], np.float32),
         }
         write_torch(folder / "sparse_linear.pt", head, "F32")
+    if token_width:
+        parts = {"weight": encoder.tensor("tok.w"), "bias": encoder.tensor("tok.b")}
+        write_torch(folder / snapshot.COLBERT_FILE, parts, "F32")
     write_config(folder, encoder.architecture)
     write_modules(folder, pooling)
     if family is BERT:
@@ -102,9 +109,9 @@ def rounded(value: np.ndarray) -> np.ndarray:
 
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     family = encoder.architecture.family
-    names = (WORD_TABLE, *tensor_shapes(encoder.architecture))
+    names = (WORD_TABLE, *tensor_shapes(replace(encoder.architecture, token_width=None)))
     tensors = {prefix + published_name(family, n)[0]: encoder.tensor(n) for n in names}
-    tensors["pooler.dense.bias"] = np.zeros(16, np.float32)
+    tensors["pooler.dense.bias"] = np.zeros(encoder.sizes.hidden, np.float32)
     return tensors
 
 

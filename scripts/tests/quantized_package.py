@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from export_packages import RANDOM, made
+from export_packages import made, random_model
 
 from quantization import add, guide
 from quantization.score import Collection, Passage, Query
@@ -16,9 +16,9 @@ PAGES = Collection(
 )
 
 
-def make(out: Path, monkeypatch: pytest.MonkeyPatch, *sizes: str) -> Path:
+def make(out: Path, monkeypatch: pytest.MonkeyPatch, **sizes: int) -> Path:
     """Without prompts, as BGE-M3 is."""
-    made(out, *RANDOM, *sizes, "--positions", "600", "--precision", "fp32")
+    made(out, *random_model(positions=600, **sizes), "--precision", "fp32")
     measure_with_pages(monkeypatch)
     return out
 

@@ -56,14 +56,14 @@ def test_help_needs_no_packages_and_makes_nothing(tmp_path: Path, command: str) 
 def test_a_command_without_its_packages_sets_them_up(tmp_path: Path) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_text("in the way of the cache")
-    arguments = ["--random", "--out", str(tmp_path / "out")]
+    arguments = ["--model", str(tmp_path), "--out", str(tmp_path / "out")]
     done = run_bare(tmp_path, "export_onnx.py", *arguments, cache=no_folder)
     assert done.returncode == 1
     assert "cannot write to the cache folder" in done.stderr
 
 
 def test_an_environment_that_lacks_packages_is_named_once(tmp_path: Path) -> None:
-    arguments = ["--random", "--out", str(tmp_path / "out")]
+    arguments = ["--model", str(tmp_path), "--out", str(tmp_path / "out")]
     more = {"DUOVEC_ENVIRONMENT_STARTED": "1"}
     done = run_bare(tmp_path, "export_onnx.py", *arguments, cache=tmp_path, **more)
     assert done.returncode == 1

@@ -12,7 +12,7 @@ from default_package.encoder import tensor_shapes
 from default_package.errors import PackageError
 from families import BERT, XLM_ROBERTA
 from families.family import Family
-from model_export import random_encoder
+from fixtures import random_encoder
 
 
 def rewrite(folder: Path, tensors: dict[str, np.ndarray]) -> None:

@@ -9,7 +9,7 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 from export_graphs import written
-from export_packages import RANDOM, check_files, made, refusal
+from export_packages import check_files, made, refusal
 from export_snapshots import change, copied
 
 from default_package import checks
@@ -254,11 +254,3 @@ def test_what_only_models_of_vectors_have_cannot_be_asked_for(
     folder: Path, flags: list[str], message: str
 ) -> None:
     assert message in refused(folder, *flags)
-
-
-def test_random_models_may_have_words_too(tmp_path: Path) -> None:
-    wishes = ["--pooling", "splade", "--precision", "fp32"]
-    manifest = made(tmp_path / "out", *RANDOM, *wishes)
-    assert (manifest["kind"], manifest["pooling"]) == ("sparse", "mean")
-    assert manifest["sparse"]["words"] == 443 and "questions" not in manifest["sparse"]
-    assert {"dense", "sparse", "tokens"} == manifest["canary"]["longest"].keys()

@@ -17,7 +17,7 @@ import quantize_package
 from default_package.errors import PackageError
 from quantization import guide, int8, kept
 
-SIZES = ("--layers", "1", "--hidden", "256", "--ffn", "256")
+SIZES = {"layers": 1, "hidden": 256, "ffn": 256}
 """Large enough for a file of 8-bit numbers, and for wide columns."""
 
 REPOSITORY = kept.PATH
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept, "PATH", folder / "kept.json")
-        make(folder / "plain", patch, *SIZES)
+        make(folder / "plain", patch, **SIZES)
         shutil.copytree(folder / "plain", folder / "rounded")
         # What an earlier version made is replaced.
         (folder / "rounded/model.int8.xml").write_text("old")

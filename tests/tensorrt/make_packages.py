@@ -2,8 +2,8 @@
 
     python tests/tensorrt/make_packages.py OUT
 
-The good ones are exports with random weights. Every package is whole as far as digests go: what is
-wrong is in the graph.
+The good ones are of models with random weights. Every package is whole as far as digests go: what
+is wrong is in the graph.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/tests")]
+
+import export_snapshots as snapshots  # noqa: E402
 
 from default_package import manifest  # noqa: E402
 from quantization import fp8  # noqa: E402
 
 HIDDEN, TOKENS_MAX, TOKENS = 64, 128, 443
-SIZES = f"--layers 2 --hidden {HIDDEN} --heads 2 --ffn 256 --positions {TOKENS_MAX + 2}".split()
-TOKENIZER = ROOT / "tests/fixtures/tiny/tokenizer.json"
+SIZES = replace(snapshots.SIZES, hidden=HIDDEN, ffn=256, positions=TOKENS_MAX + 2)
 MODEL = "model.onnx"
 
 
@@ -37,10 +40,15 @@ def export(*words: str | Path) -> None:
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
-def random_package(folder: Path, precision: str, *more: str) -> onnx.ModelProto:
+def random_package(
+    folder: Path, precision: str, hidden: int = HIDDEN, *, with_tokens: bool = False
+) -> onnx.ModelProto:
     """A good package; its graph with all numbers inside."""
-    words = ["--random", *SIZES, "--precision", precision, "--skip-verify", *more]
-    export(*words, "--tokenizer", TOKENIZER, "--out", folder)
+    with TemporaryDirectory() as model:
+        width = hidden if with_tokens else None
+        snapshots.write(Path(model), sizes=replace(SIZES, hidden=hidden), token_width=width)
+        words = ["--model", model, "--precision", precision, "--skip-verify", "--out", folder]
+        export(*words, *(["--token-vectors"] if with_tokens else []))
     return onnx.load(folder / MODEL)
 
 
@@ -161,14 +169,12 @@ def main(out: Path) -> None:
         "truncated": whole[: len(whole) // 2],
         "empty": b"",
         "no_onnx": b"this is a text, no graph\n" * 100,
-        "wrong_columns": random_package(
-            out / "narrow", "fp16", "--hidden", "32"
-        ).SerializeToString(),
+        "wrong_columns": random_package(out / "narrow", "fp16", 32).SerializeToString(),
     }.items():
         spoilt(good, name, graph)
     random_package(out / "good_bf16", "bf16")
     random_package(out / "good_f32", "fp32")
-    random_package(out / "with_tokens", "fp16", "--token-vectors")
+    random_package(out / "with_tokens", "fp16", with_tokens=True)
     add_other_graphs(out / "good_f32", out / "half_and_f32")
     # Weights in a file of their own, which may be missing.
     external = out / "external_data"
