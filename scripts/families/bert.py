@@ -1,6 +1,6 @@
 """BERT: bge, all-MiniLM, multilingual-e5-small, mxbai, arctic v1, ms-marco-MiniLM, SPLADE."""
 
-from .family import Family, Scorer, WordHead
+from .family import Family
 
 BERT = Family(
     name="bert",
@@ -11,12 +11,7 @@ BERT = Family(
         "encoder.layer.#.attention.self.": "q=query k=key v=value",
         "encoder.layer.#.attention.output.": "ao=dense aln=LayerNorm",
         "encoder.layer.#.": "fi=intermediate.dense fo=output.dense oln=output.LayerNorm",
+        "*": "dense0=pooler.dense dense1=classifier",
+        "*cls.predictions.": "mlm=transform.dense mlm.ln=transform.LayerNorm words=decoder",
     },
-    scorer=Scorer("pooler.dense", "classifier"),
-    words=WordHead(
-        inner="cls.predictions.transform.dense",
-        norm="cls.predictions.transform.LayerNorm",
-        outer="cls.predictions.decoder",
-        bias="cls.predictions",
-    ),
 )

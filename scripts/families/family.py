@@ -19,36 +19,14 @@ OFF = (False, None)
 
 @dataclass(frozen=True)
 class Scorer:
-    """The head of a cross-encoder: product, activation, norm, and a product that gives the score.
+    """The head of a cross-encoder: product, activation, norm, and what gives the score."""
 
-    The names are how those of the published tensors end.
-    """
-
-    inner: str
-    outer: str
     activation: str = "tanh"
     """`tanh` or `gelu`."""
     biased: bool = True
     """Whether the first product has a bias."""
-    norm: str | None = None
     pooling: str = ""
     """The key of config.json that says what the head is given; else the first token."""
-
-
-@dataclass(frozen=True)
-class WordHead:
-    """The head that guesses a masked word: product, the network's activation, norm, and a product
-    that gives a logit to each word. SPLADE makes lexical weights of it.
-
-    The values are how the published tensors begin.
-    """
-
-    inner: str
-    norm: str
-    outer: str
-    """Its weight is the word table where config.json does not say otherwise."""
-    bias: str
-    """Of the words."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +42,8 @@ class Family:
 
     `#` is the layer's number. `encoder.tensor_shapes` says what our names mean. Names joined by `+`
     are one published tensor, whose rows they share in this order. What has no name is not there.
+    `*` stands for anything: `dense0` and `dense1` are the head of its cross-encoders, `mlm` and
+    `words` that of its models for masked words, if they can be served.
     """
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: REQUIRED)
     """Key of config.json -> the only values that this description is right for.
@@ -104,10 +84,8 @@ class Family:
     """Whether config.json names code of the model's own, for which this description stands."""
     head: str | None = None
     """The published name of a head that gives lexical weights, among the other weights."""
-    scorer: Scorer | None = None
-    """The head of its cross-encoders, if they can be served."""
-    words: WordHead | None = None
-    """That of its models for masked words, if they can be served."""
+    scorer: Scorer = Scorer()
+    """What is special of the head of its cross-encoders."""
 
     @cached_property
     def published(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """GTE's own layers: gte-multilingual-base and its re-ranker, snowflake-arctic-embed-m-v2.0."""
 
-from .family import FULL, OFF, Family, Scorer
+from .family import FULL, OFF, Family
 
 GTE = Family(
     name="gte",
@@ -9,6 +9,7 @@ GTE = Family(
         "embeddings.": "emb.word=word_embeddings emb.type=token_type_embeddings emb.ln=LayerNorm",
         "encoder.layer.#.attention.": "q+k+v=qkv_proj ao=o_proj",
         "encoder.layer.#.": "aln=attn_ln fi+fg=mlp.up_gate_proj fo=mlp.down_proj oln=mlp_ln",
+        "*": "dense0=pooler.dense dense1=classifier",
     },
     required={
         "hidden_act": ("gelu", None),
@@ -21,5 +22,4 @@ GTE = Family(
     rotary={FULL: ("rope_theta",)},
     own_code=True,
     head="classifier",
-    scorer=Scorer("pooler.dense", "classifier"),
 )

@@ -9,6 +9,7 @@ MODERNBERT = Family(
         "embeddings.": "emb.word=tok_embeddings emb.ln=norm",
         "layers.#.": "aln=attn_norm q+k+v=attn.Wqkv ao=attn.Wo oln=mlp_norm fg+fi=mlp.Wi fo=mlp.Wo",
         "": "fin.ln=final_norm",
+        "*": "dense0=head.dense dense0.ln=head.norm dense1=classifier",
     },
     required={
         "hidden_activation": ("gelu", None),
@@ -22,12 +23,5 @@ MODERNBERT = Family(
     full_every="global_attn_every_n_layers",
     norm_before=True,
     first_norm=False,
-    scorer=Scorer(
-        "head.dense",
-        "classifier",
-        "gelu",
-        biased=False,
-        norm="head.norm",
-        pooling="classifier_pooling",
-    ),
+    scorer=Scorer("gelu", biased=False, pooling="classifier_pooling"),
 )

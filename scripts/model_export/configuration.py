@@ -8,7 +8,7 @@ from default_package.choices import Pooling
 from default_package.encoder import Attention, Config, Rotary
 from default_package.errors import JsonFile
 from families import FAMILIES
-from families.family import FULL, LOCAL, Family, Scorer, WordHead
+from families.family import FULL, LOCAL, Family, Scorer
 
 SIZES = {
     "hidden": ("hidden_size", "n_embd", "dim"),
@@ -120,7 +120,8 @@ class Configuration:
 
     def scorer(self) -> tuple[Scorer, Pooling]:
         """The head of a cross-encoder, and what the head is given."""
-        found: Scorer = self._described("scorer", "cross-encoders", "architectures")
+        self._demand_head("dense1", "cross-encoders", "architectures")
+        found = self.family.scorer
         labels = self._get("id2label")
         one = "a cross-encoder with one label, the score, is needed"
         self._demand(isinstance(labels, dict) and len(labels) == 1, "id2label", one)
@@ -130,18 +131,16 @@ class Configuration:
         self._demand(pooling in ("cls", "mean"), found.pooling, "cls or mean is needed")
         return found, Pooling(pooling)
 
-    def word_head(self) -> tuple[WordHead, bool]:
-        """The head that guesses masked words, and whether its last product is the word table."""
-        found: WordHead = self._described("words", "SPLADE models", "model_type")
-        return found, self._get("tie_word_embeddings") is not False
+    def words_are_tied(self) -> bool:
+        """Whether the last product of the head that guesses masked words is the word table."""
+        self._demand_head("words", "SPLADE models", "model_type")
+        return self._get("tie_word_embeddings") is not False
 
-    def _described(self, head: str, models: str, key: str) -> Any:
-        """A head that the family's description has."""
-        known = ", ".join(family.name for family in FAMILIES if getattr(family, head))
+    def _demand_head(self, part: str, models: str, key: str) -> None:
+        """Refuses a family whose description does not have it."""
+        known = ", ".join(family.name for family in FAMILIES if family.has(part))
         why = f"{models} of {known} can be exported, and none of {self.family.name}"
-        found = getattr(self.family, head)
-        self._demand(found is not None, key, why)
-        return found
+        self._demand(self.family.has(part), key, why)
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""

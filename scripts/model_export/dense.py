@@ -1,7 +1,6 @@
 """What stands between a model's pooling and its end: Dense modules of sentence-transformers, or the
 head of a cross-encoder."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,36 +51,24 @@ def read(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]
     return tuple(shapes), tensors
 
 
-def of_pairs(
-    scorer: Scorer, take: Callable[[str, tuple[int, ...]], Stored], width: int
-) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
-    """The head of a cross-encoder; `take` finds a published tensor by the end of its name.
+def of_pairs(scorer: Scorer, width: int, *, normed: bool) -> tuple[Dense, Dense]:
+    """The head of a cross-encoder. The score is the first of the two numbers that it gives."""
+    return Dense(width, scorer.biased, scorer.activation, normed), Dense(2, biased=True)
 
-    The score is the first of two numbers. The other one is always the same, so that the length 1,
-    which every vector gets, leaves the score as their quotient.
+
+def beside_steady(score: Stored, name: str) -> Stored:
+    """The published weight or bias of a score, with what makes the other number.
+
+    That is always the same, so that the length 1, which every vector gets, leaves the score as
+    their quotient.
     """
+    value = STEADY if name.endswith(".b") else 0.0
 
-    def above(name: str, value: float) -> Stored:
-        shape = (1, width) if name.endswith("weight") else (1,)
-        score = take(name, shape)
+    def part(rows: Rows) -> np.ndarray:
+        first = score.read()
+        return np.concatenate([first, np.full_like(first, value)])[rows]
 
-        def part(rows: Rows) -> np.ndarray:
-            first = score.read()
-            return np.concatenate([first, np.full_like(first, value)])[rows]
-
-        return Stored((2, *shape[1:]), "F32", part)
-
-    tensors = {
-        "dense0.w": take(f"{scorer.inner}.weight", (width, width)),
-        "dense1.w": above(f"{scorer.outer}.weight", 0.0),
-        "dense1.b": above(f"{scorer.outer}.bias", STEADY),
-    }
-    if scorer.biased:
-        tensors["dense0.b"] = take(f"{scorer.inner}.bias", (width,))
-    if scorer.norm:
-        tensors["dense0.ln.w"] = take(f"{scorer.norm}.weight", (width,))
-    inner = Dense(width, scorer.biased, scorer.activation, normed=scorer.norm is not None)
-    return (inner, Dense(2, biased=True)), tensors
+    return Stored((2, *score.shape[1:]), "F32", part)
 
 
 def _read(module: Path) -> tuple[np.ndarray, np.ndarray, str | None]:

@@ -143,7 +143,7 @@ def _of_pairs(folder: Path, network: Configuration) -> Sentence:
 
 
 def _of_words(folder: Path, parts: list[Module], network: Configuration) -> Sentence:
-    network.word_head()
+    network.words_are_tied()
     found, source = splade.read(folder, parts)
     if found.questions:
         source += f"; questions: {found.questions.relative_to(folder)}"

@@ -29,8 +29,13 @@ from .sentence import Sentence, Wishes
 from .stored import Stored
 from .torch_file import FLOATS
 
-OLD_NORM_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-"""BERT's first releases were converted with these, and were never renamed."""
+OLDER_NAMES = {
+    # BERT's first releases were converted with these, and were never renamed.
+    "LayerNorm.weight": "LayerNorm.gamma",
+    "LayerNorm.bias": "LayerNorm.beta",
+    "predictions.decoder.bias": "predictions.bias",
+}
+"""How names end -> how the same ones may end."""
 TOKENIZER_FILE = "tokenizer.json"
 HEAD_FILE = "sparse_linear.pt"
 COLBERT_FILE = "colbert_linear.pt"
@@ -52,42 +57,37 @@ def open_encoder(
         weights = {name: one for file in files for name, one in stored.read(folder / file).items()}
     prefix = _prefix(folder, weights, published_name(family, WORD_TABLE)[0])
     _check_depth(weights, prefix, architecture)
+    behind: dict[str, Stored] = {}
+    if not said.scorer:
+        modules, behind = dense.read(folder, sizes.hidden)
+        architecture = replace(architecture, dense=modules)
+    if wishes.tokens:
+        behind |= _token_head(folder, sizes.hidden)
+        architecture = replace(architecture, token_width=behind["tok.w"].shape[0])
     shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | tensor_shapes(architecture)
 
     def take(name: str) -> Stored:
         published, sharers = published_name(family, name)
+        published = published if published.startswith("*") else prefix + published
+        if said.scorer and name.startswith("dense1"):
+            score = _take(weights, published, (1, *shapes[name][1:]))
+            return dense.beside_steady(score, name)
         rows = [shapes[sharer][0] for sharer in sharers]
-        found = _take(weights, prefix + published, (sum(rows), *shapes[name][1:]))
+        found = _take(weights, published, (sum(rows), *shapes[name][1:]))
         start = sum(rows[: sharers.index(name)])
         return found if len(rows) == 1 else found.rows(start, shapes[name])
 
-    tensors = {name: take(name) for name in shapes}
-
-    def take_ending(end: str, shape: tuple[int, ...]) -> Stored:
-        named = (name for name in weights if f".{name}".endswith(f".{end}"))
-        return _take(weights, next(named, end), shape)
-
-    if said.scorer:
-        modules, behind = dense.of_pairs(said.scorer, take_ending, sizes.hidden)
-    else:
-        modules, behind = dense.read(folder, sizes.hidden)
-    if said.splade:
-        head, is_tied = said.network.word_head()
-        wide = sizes.vocab_rows, sizes.hidden
-        behind |= splade.tensors(head, take_ending, weights, wide, is_tied=is_tied)
-        words = Words(splade.KEPT, said.splade.logarithms, is_tied)
-        architecture = replace(architecture, words=words)
-    tokens = _token_head(folder, sizes.hidden) if wishes.tokens else {}
-    token_width = tokens["tok.w"].shape[0] if tokens else None
-    architecture = replace(architecture, dense=modules, token_width=token_width)
+    tensors = {name: behind.get(name) or take(name) for name in shapes}
     with_head = wishes.sparse and said.kind is None
     head = _head(folder, weights, architecture) if with_head else None
-    tensors |= behind | tokens
     return Encoder(architecture, lambda name, rows: tensors[name].read(rows), head)
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
-    """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`, and our names that share it."""
+    """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`, and our names that share it.
+
+    `*` at the beginning stands for anything.
+    """
     layer, part, kind = re.fullmatch(r"(l\d+\.)?(.+?)(\.[wb])?", name).groups("")
     [ours] = [ours for ours in family.published if part in ours.split("+")]
     published = family.published[ours].replace("#", layer[1:-1])
@@ -170,9 +170,7 @@ def _check_depth(weights: Mapping[str, Stored], prefix: str, architecture: Archi
 def _take(
     weights: Mapping[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
 ) -> Stored:
-    for new, old in OLD_NORM_NAMES.items():
-        if name not in weights and name.endswith(new):
-            name = name.removesuffix(new) + old
+    name = _spelt(name, weights)
     if name not in weights:
         raise PackageError(f"{where} lack the tensor {name}")
     found = weights[name]
@@ -184,6 +182,20 @@ def _take(
             f"config.json asks for {list(shape)}"
         )
     return found
+
+
+def _spelt(name: str, weights: Collection[str]) -> str:
+    """A name as it is among those of the weights, if it is there."""
+    older = (name.removesuffix(new) + old for new, old in OLDER_NAMES.items() if name.endswith(new))
+    for one in (name, *older):
+        whole = one.removeprefix("*")
+        if whole in weights:
+            return whole
+        if whole != one:
+            for found in weights:
+                if found.endswith(f".{whole}"):
+                    return found
+    return name.removeprefix("*")
 
 
 def _head(
@@ -242,15 +254,18 @@ def fitted(
 
 def read_config(said: Sentence) -> Architecture:
     """The snapshot's architecture."""
-    stored = said.network
-    sizes = stored.sizes()
+    stored, scorer, words = said.network, said.scorer, said.splade
+    sizes, family = stored.sizes(), stored.family
+    head = dense.of_pairs(scorer, sizes.hidden, normed=family.has("dense0.ln")) if scorer else ()
     found = Architecture(
         sizes=sizes,
-        family=stored.family,
+        family=family,
         pooling=said.pooling,
         pad_token_id=stored.padding(),
         attentions=stored.attentions(sizes),
+        dense=head,
         tokens_max=said.tokens_max,
+        words=words and Words(splade.KEPT, words.logarithms, stored.words_are_tied()),
     )
     stored.check_all_is_known()
     return found

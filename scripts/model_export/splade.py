@@ -5,7 +5,6 @@ have a Router there.
 """
 
 import math
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ import numpy as np
 
 from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
-from families.family import WordHead
 
 from . import modules, stored
 from .modules import Module
-from .stored import Stored
 
 KEPT = 512
 """Words of a text: trained models give fewer than this many a weight, but for the longest texts."""
@@ -93,34 +90,6 @@ def _table(folder: Path, module: Path) -> Path:
             return path
     first = module / stored.FILES[0]
     raise PackageError(f"{first} is missing, and {TABLE} too: questions have no weights")
-
-
-def tensors(
-    head: WordHead,
-    take: Callable[[str, tuple[int, ...]], Stored],
-    names: Collection[str],
-    sizes: tuple[int, int],
-    *,
-    is_tied: bool,
-) -> dict[str, Stored]:
-    """The head's by our names; `take` finds a published one by the end of its name.
-
-    `names` are all that there are, and `sizes` those of vocabulary and hidden states.
-    """
-    words, hidden = sizes
-    bias = f"{head.bias}.bias"
-    if not any(f".{name}".endswith(f".{bias}") for name in names):
-        bias = f"{head.outer}.bias"
-    found = {
-        "mlm.w": take(f"{head.inner}.weight", (hidden, hidden)),
-        "mlm.b": take(f"{head.inner}.bias", (hidden,)),
-        "mlm.ln.w": take(f"{head.norm}.weight", (hidden,)),
-        "mlm.ln.b": take(f"{head.norm}.bias", (hidden,)),
-        "words.b": take(bias, (words,)),
-    }
-    if not is_tied:
-        found["words.w"] = take(f"{head.outer}.weight", (words, hidden))
-    return found
 
 
 def question_weights(path: Path, words: Vocabulary) -> np.ndarray:

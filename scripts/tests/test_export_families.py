@@ -27,9 +27,9 @@ HALF_WEIGHT_MAX = 0.05
 HALF_WORD_MAX = 0.25
 """Of words: logits here reach 15."""
 NAMES = [family.name for family in FAMILIES]
-PAIRS = [f"{family.name}-pairs" for family in FAMILIES if family.scorer]
+PAIRS = [f"{family.name}-pairs" for family in FAMILIES if family.has("dense1")]
 """Cross-encoders."""
-WORDS = [f"{family.name}-words" for family in FAMILIES if family.words]
+WORDS = [f"{family.name}-words" for family in FAMILIES if family.has("words")]
 """SPLADE models."""
 
 
