@@ -1,16 +1,176 @@
-"""Kinds of networks as data: one file each, for all that reads, writes or computes them.
+"""Kinds of networks as data, for all that reads, writes or computes them.
 
 They must be importable without numpy.
 """
 
-from .bert import BERT
-from .distilbert import DISTILBERT
-from .gemma3 import GEMMA3
-from .gte import GTE
-from .modernbert import MODERNBERT
-from .mpnet import MPNET
-from .nomic_bert import NOMIC_BERT
-from .qwen3 import QWEN3
-from .xlm_roberta import XLM_ROBERTA
+from .family import FULL, LOCAL, OFF, REQUIRED, Family, Scorer
 
+BERT = Family(
+    name="bert",
+    model_types=("bert",),
+    names={
+        "embeddings.": "emb.word=word_embeddings emb.pos=position_embeddings emb.ln=LayerNorm",
+        "embeddings.token_": "emb.type=type_embeddings",
+        "encoder.layer.#.attention.self.": "q=query k=key v=value",
+        "encoder.layer.#.attention.output.": "ao=dense aln=LayerNorm",
+        "encoder.layer.#.": "fi=intermediate.dense fo=output.dense oln=output.LayerNorm",
+        "*": "dense0=pooler.dense dense1=classifier",
+        "*cls.predictions.": "mlm=transform.dense mlm.ln=transform.LayerNorm words=decoder",
+    },
+)
+"""BERT: bge, all-MiniLM, multilingual-e5-small, mxbai, arctic v1, ms-marco-MiniLM, SPLADE."""
+XLM_ROBERTA = Family(
+    name="xlm-roberta",
+    model_types=("xlm-roberta", "roberta", "camembert"),
+    names={name: ours for name, ours in BERT.names.items() if not name.startswith("*")}
+    | {"*classifier.": "dense0=dense dense1=out_proj"},
+    padding_has_positions=True,
+)
+"""XLM-R and RoBERTa: BGE-M3, bge-reranker, multilingual-e5, arctic-l-v2."""
+DISTILBERT = Family(
+    name="distilbert",
+    model_types=("distilbert",),
+    names={
+        "embeddings.": "emb.word=word_embeddings emb.pos=position_embeddings emb.ln=LayerNorm",
+        "transformer.layer.#.attention.": "q=q_lin k=k_lin v=v_lin ao=out_lin",
+        "transformer.layer.#.": "aln=sa_layer_norm fi=ffn.lin1 fo=ffn.lin2 oln=output_layer_norm",
+        "*vocab_": "mlm=transform mlm.ln=layer_norm words=projector",
+    },
+    required={"activation": ("gelu", None)},
+    norm_epsilon=1e-12,
+)
+"""DistilBERT: multi-qa-distilbert, encoders of inference-free sparse models."""
+MPNET = Family(
+    name="mpnet",
+    model_types=("mpnet",),
+    names={
+        "embeddings.": "emb.word=word_embeddings emb.pos=position_embeddings emb.ln=LayerNorm",
+        "encoder.": "emb.rel=relative_attention_bias",
+        "encoder.layer.#.attention.": "q=attn.q k=attn.k v=attn.v ao=attn.o aln=LayerNorm",
+        "encoder.layer.#.": "fi=intermediate.dense fo=output.dense oln=output.LayerNorm",
+    },
+    required=REQUIRED | {"relative_attention_num_buckets": (32, None)},
+    padding_has_positions=True,
+)
+"""MPNet: all-mpnet-base-v2."""
+NOMIC_OFF = """causal prenorm parallel_block qkv_proj_bias mlp_fc1_bias mlp_fc2_bias use_rms_norm
+scale_attn_by_inverse_layer_idx rotary_emb_interleaved rotary_emb_scale_base rotary_scaling_factor
+num_experts moe_every_n_layers"""
+"""The last two are of version 2; `rotary_scaling_factor` turns longer texts in another way."""
+NOMIC_BERT = Family(
+    name="nomic-bert",
+    model_types=("nomic_bert",),
+    names={
+        "embeddings.": "emb.word=word_embeddings emb.type=token_type_embeddings",
+        "": "emb.ln=emb_ln",
+        "encoder.layers.#.": "q+k+v=attn.Wqkv ao=attn.out_proj aln=norm1 oln=norm2",
+        "encoder.layers.#.mlp.": "fi=fc11 fg=fc12 fo=fc2",
+    },
+    required={
+        "hidden_act": ("silu", None),
+        "activation_function": ("swiglu", None),
+        "rotary_emb_fraction": (1.0, None),
+        "scale_attn_weights": (True, None),
+    }
+    | dict.fromkeys(NOMIC_OFF.split(), OFF),
+    harmless="max_trained_positions moe_* expert_*",
+    biased=frozenset(("ln",)),
+    activation="silu",
+    rotary={FULL: ("rope_theta", "rotary_emb_base")},
+    own_code=True,
+)
+"""NomicBERT: nomic-embed-text v1 and v1.5."""
+GTE = Family(
+    name="gte",
+    model_types=("new", "gte"),
+    names={
+        "embeddings.": "emb.word=word_embeddings emb.type=token_type_embeddings emb.ln=LayerNorm",
+        "encoder.layer.#.attention.": "q+k+v=qkv_proj ao=o_proj",
+        "encoder.layer.#.": "aln=attn_ln fi+fg=mlp.up_gate_proj fo=mlp.down_proj oln=mlp_ln",
+        "*": "dense0=pooler.dense dense1=classifier",
+    },
+    required={
+        "hidden_act": ("gelu", None),
+        "position_embedding_type": ("rope", None),
+        "layer_norm_type": ("layer_norm", None),
+        "pack_qkv": (True, None),
+        "logn_attention_scale": OFF,
+    },
+    biased=frozenset(("q", "k", "v", "ao", "fo", "ln")),
+    rotary={FULL: ("rope_theta",)},
+    own_code=True,
+    head="classifier",
+)
+"""GTE's own layers: gte-multilingual-base and its re-ranker, snowflake-arctic-embed-m-v2.0."""
+MODERNBERT = Family(
+    name="modernbert",
+    model_types=("modernbert",),
+    names={
+        "embeddings.": "emb.word=tok_embeddings emb.ln=norm",
+        "layers.#.": "aln=attn_norm q+k+v=attn.Wqkv ao=attn.Wo oln=mlp_norm fg+fi=mlp.Wi fo=mlp.Wo",
+        "": "fin.ln=final_norm",
+        "*": "dense0=head.dense dense0.ln=head.norm dense1=classifier",
+    },
+    required={
+        "hidden_activation": ("gelu", None),
+        "position_embedding_type": ("absolute", None),
+        "rope_scaling": (None,),
+    }
+    | dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), OFF),
+    biased=frozenset(),
+    rotary={FULL: ("global_rope_theta", "rope_theta"), LOCAL: ("local_rope_theta", "rope_theta")},
+    window="local_attention",
+    full_every="global_attn_every_n_layers",
+    norm_before=True,
+    first_norm=False,
+    scorer=Scorer("gelu", biased=False, pooling="classifier_pooling"),
+)
+"""ModernBERT: gte-modernbert-base and its re-ranker, granite-embedding r2."""
+QWEN3 = Family(
+    name="qwen3",
+    model_types=("qwen3",),
+    names={
+        "": "emb.word=embed_tokens fin.ln=norm",
+        "layers.#.": "aln=input_layernorm oln=post_attention_layernorm",
+        "layers.#.self_attn.": "q=q_proj k=k_proj v=v_proj ao=o_proj qln=q_norm kln=k_norm",
+        "layers.#.mlp.": "fg=gate_proj fi=up_proj fo=down_proj",
+    },
+    required={"hidden_act": ("silu", None), "attention_bias": OFF, "use_sliding_window": OFF},
+    harmless="sliding_window max_window_layers",
+    biased=frozenset(),
+    rms=True,
+    norm_before=True,
+    activation="silu",
+    rotary={FULL: ("rope_theta",)},
+    causal=True,
+)
+"""Qwen3: Qwen3-Embedding."""
+GEMMA3 = Family(
+    name="gemma3",
+    model_types=("gemma3_text",),
+    names={
+        "": "emb.word=embed_tokens fin.ln=norm",
+        "layers.#.": "aln=input_layernorm oln=pre_feedforward_layernorm",
+        "layers.#.post_": "aoln=attention_layernorm ooln=feedforward_layernorm",
+        "layers.#.self_attn.": "q=q_proj k=k_proj v=v_proj ao=o_proj qln=q_norm kln=k_norm",
+        "layers.#.mlp.": "fg=gate_proj fi=up_proj fo=down_proj",
+    },
+    required={
+        "hidden_activation": ("gelu_pytorch_tanh", None),
+        "attention_bias": OFF,
+        "attn_logit_softcapping": OFF,
+        "rope_scaling": OFF,
+        "use_bidirectional_attention": (True,),
+    },
+    harmless="*sliding_window_pattern final_logit_softcapping",
+    biased=frozenset(),
+    rms=True,
+    norm_adds_one=True,
+    norm_before=True,
+    scaled_words=True,
+    activation="gelu_tanh",
+    rotary={FULL: ("rope_theta",), LOCAL: ("rope_local_base_freq", "rope_theta")},
+    window="sliding_window",
+)
+"""Gemma 3 that sees in both directions: EmbeddingGemma."""
 FAMILIES = (BERT, XLM_ROBERTA, DISTILBERT, MPNET, NOMIC_BERT, GTE, MODERNBERT, QWEN3, GEMMA3)
