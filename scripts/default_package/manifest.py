@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import command, graph
-from .choices import FORMAT_VERSION, Description
+from .choices import CANARY, FORMAT_VERSION
 from .command import digest, say
 from .encoder import Encoder
 from .errors import PackageError, read_json
@@ -27,6 +27,11 @@ QUESTIONS = "questions.f32"
 # 0.9952 and 0.07, absent special tokens 0.9937 and 0.04. Exported packages have the same: their
 # engines compute in 16 bits too, sums and norms in f32.
 TOLERANCES = {"dense_cosine_min": 0.999, "sparse_max_abs": 0.02}
+FIELDS = """format_version model_id aliases revision license kind hidden_size token_vector_size
+vocab_size max_input_tokens pad_token_id bos_token_id eos_token_id unk_token_id pooling
+matryoshka_dimensions prompts default_prompt tokenizer sources sparse outputs small_vectors files
+plans canary"""
+"""In the order of the file; some are only there where the model has what they say."""
 WORDS_ROOM = 5
 """Times as far as other lexical weights, those of any words may be from the golden ones."""
 
@@ -41,13 +46,11 @@ class Plan:
 
     encoder: Encoder
     vocabulary: Vocabulary
-    about: Description
-    normalization: str | None = None
-    """Whose way of reading unusual characters the tokenizer follows, where there are two."""
-    ranges: Path | None = None
-    """What vectors of bytes and bits need to know, if somebody measured it."""
+    about: dict[str, Any]
+    """Fields of the manifest that follow from neither: names, prompts, where both come from."""
     questions: np.ndarray | None = None
     """f32, what each word weighs in a question, where questions need no run."""
+    canary_text: str = CANARY
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -100,41 +103,26 @@ def add_graph(
 
 
 def _content(plan: Plan, folder: Path) -> dict[str, Any]:
-    about, words, encoder = plan.about, plan.vocabulary, plan.encoder
-    architecture, head = encoder.architecture, encoder.head
-    read_as = {"tokenizer": {"normalization": plan.normalization}} if plan.normalization else {}
-    ranges = {"small_vectors": [read_json(plan.ranges, "ranges")]} if plan.ranges else {}
-    tokens = architecture.token_width
-    outputs = {"dense": True, "token_weights": head, "token_vectors": tokens}
-    outputs["word_weights"] = architecture.words
-    return {
+    words, encoder = plan.vocabulary, plan.encoder
+    architecture = encoder.architecture
+    outputs = {"dense": True, "token_weights": encoder.head}
+    outputs |= {"token_vectors": architecture.token_width, "word_weights": architecture.words}
+    found = {
         "format_version": FORMAT_VERSION,
-        "model_id": about.model_id,
-        "aliases": about.aliases,
-        "revision": about.revision,
-        "license": about.license,
-        **({"kind": about.kind} if about.kind else {}),
         "hidden_size": architecture.width,
-        **({"token_vector_size": tokens} if tokens else {}),
         "vocab_size": words.size,
         "max_input_tokens": architecture.max_input_tokens,
-        "pad_token_id": words.pad,
-        "bos_token_id": words.bos,
-        "eos_token_id": words.eos,
-        "unk_token_id": words.unk,
+        **{f"{name}_token_id": getattr(words, name) for name in ("pad", "bos", "eos", "unk")},
         "pooling": architecture.pooling.value,
-        "matryoshka_dimensions": about.matryoshka_dimensions,
-        "prompts": about.prompts,
-        "default_prompt": about.default_prompt,
-        **read_as,
-        **({"sources": about.sources} if about.sources else {}),
         "sparse": _sparse(plan),
         "outputs": {name: "float32" for name, is_there in outputs.items() if is_there},
-        **ranges,
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
         "canary": _canary(plan),
-    }
+    } | plan.about
+    if architecture.token_width:
+        found["token_vector_size"] = architecture.token_width
+    return {field: found[field] for field in FIELDS.split() if field in found}
 
 
 def _sparse(plan: Plan) -> dict[str, Any] | None:
@@ -157,7 +145,7 @@ def _canary(plan: Plan) -> dict[str, Any]:
     has pairs of id and weight, none without a head, and `token_vectors` pairs of place and vector.
     """
     words, tokens_max = plan.vocabulary, plan.encoder.architecture.max_input_tokens
-    text, token_ids = words.encode_within(plan.about.canary_text, tokens_max)
+    text, token_ids = words.encode_within(plan.canary_text, tokens_max)
     found, of_words = ReferenceEncoder(plan.encoder).run(token_ids), plan.encoder.architecture.words
     sparse = found.lexical(token_ids, words.special_ids)
     most = WORDS_ROOM * TOLERANCES["sparse_max_abs"]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from default_package import checks, command, manifest, vocabulary
-from default_package.choices import Description, Pooling, Precision
+from default_package.choices import Pooling, Precision
 from default_package.command import say
 from default_package.errors import PackageError
 
@@ -30,17 +30,17 @@ def export_named(options: argparse.Namespace) -> None:
     if (most := options.max_tokens) is not None and most < sentence.TOKENS_MIN:
         raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
     folder = Path(options.model).resolve()
+    name, key = kept.target(options)
     if folder.is_dir():
-        key = "" if options.out else kept.state(folder)
-        export_from(options, folder, kept.hub_name(folder), key)
+        export_from(options, folder, name, key)
     elif options.model.startswith((".", "/", "~")):
         raise PackageError(f"{folder} is no folder: name that of a model, or a model's hub name")
     else:
         # Loaded only where there is something to ask of a hub.
         from . import hub
 
-        name, revision = kept.name_and_revision(options.model)
-        commit = kept.commit(options) or hub.resolve(name, revision)
+        revision = kept.revision(options)
+        commit = key or hub.resolve(name, revision)
         with kept.locked(name):
             folder = hub.fetch(name, commit, _wishes(options))
             export_from(options, folder, name, commit)
@@ -104,23 +104,26 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
             raise PackageError(f"--shorter-vectors: numbers from 1 to {width - 1} are needed")
     commit = folder.name if kept.COMMIT.fullmatch(folder.name) else "local"
     published, model_id = kept.hub_name(folder), options.model_id or name
-    about = Description(
-        model_id,
-        aliases=[*([published] if published not in (model_id, commit) else []), *options.alias],
-        revision=options.revision or commit,
-        license=options.license or published_license(folder),
-        prompts=said.prompts | prompts,
-        default_prompt=said.default_prompt or ("query" if "query" in prompts else None),
-        matryoshka_dimensions=dimensions,
-        sources=said.sources | typed,
-        kind=said.kind,
-    )
-    values = {"max_input_tokens": encoder.architecture.max_input_tokens, "prompts": about.prompts}
-    values |= {"pooling": said.pooling.value, "matryoshka_dimensions": dimensions}
+    about = {
+        "model_id": model_id,
+        "aliases": [*([published] if published not in (model_id, commit) else []), *options.alias],
+        "revision": options.revision or commit,
+        "license": options.license or published_license(folder),
+        "prompts": said.prompts | prompts,
+        "default_prompt": said.default_prompt or ("query" if "query" in prompts else None),
+        "matryoshka_dimensions": dimensions,
+        "sources": said.sources | typed,
+    }
+    if said.kind:
+        about["kind"] = said.kind
+    values = {"max_input_tokens": encoder.architecture.max_input_tokens}
+    values["pooling"] = said.pooling.value
     values["sparse"] = f"the {splade.KEPT} strongest words of a text"
-    for field, source in about.sources.items():
-        say(f"  {field}: {values[field] or 'none'} ({source})")
+    for field, source in about["sources"].items():
+        say(f"  {field}: {(about | values)[field] or 'none'} ({source})")
     words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
+    if words.has_charsmap:
+        about["tokenizer"] = {"normalization": options.normalization}
     questions = said.splade and said.splade.questions
     encoder = snapshot.fitted(
         encoder,
@@ -129,8 +132,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         quiet=questions is not None,
     )
     weights = splade.question_weights(questions, words) if questions else None
-    normalization = options.normalization if words.has_charsmap else None
-    return manifest.Plan(encoder, words, about, normalization, questions=weights)
+    return manifest.Plan(encoder, words, about, weights)
 
 
 def _wishes(options: argparse.Namespace) -> Wishes:

@@ -24,10 +24,9 @@ NO_WISHES = {"model", "out", "update"}
 """Options that do not change the package of a published model."""
 
 
-def name_and_revision(model: str) -> tuple[str, str]:
+def revision(options: argparse.Namespace) -> str:
     """Of `NAME[@REVISION]`."""
-    name, _, revision = model.partition("@")
-    return name, revision or "main"
+    return options.model.partition("@")[2] or "main"
 
 
 def hub_name(folder: Path) -> str:
@@ -37,35 +36,36 @@ def hub_name(folder: Path) -> str:
 
 
 def answered(options: argparse.Namespace) -> bool:
-    """Prints the package that --model asks for, where it need not be made."""
-    if not options.model or options.out or not (package := _find(options)):
+    """Prints the package that --model asks for, where it need not be made.
+
+    An earlier run made it of the same wishes, or the folder itself is one.
+    """
+    if not options.model or options.out:
         return False
+    package = Path(options.model).resolve()
+    if not (package / "manifest.json").is_file():
+        name, key = target(options)
+        package = place(options, name, key)
+        if not key or not is_whole(package):
+            return False
     print(package)
     return True
 
 
-def _find(options: argparse.Namespace) -> Path | None:
-    """The package that an earlier run made of the same wishes, or that the folder itself is."""
-    folder = Path(options.model)
-    if (folder / "manifest.json").is_file():
-        return folder.resolve()
+def target(options: argparse.Namespace) -> tuple[str, str]:
+    """Name and key of the model: a folder's state, or the commit of its revision.
+
+    The commit is one that was noted, as long as nobody asks the hub for a newer one; else nothing.
+    A folder's package needs no key where --out names its place.
+    """
+    folder = Path(options.model).resolve()
     if folder.is_dir():
-        package = place(options, hub_name(folder.resolve()), state(folder))
-    else:
-        known = commit(options)
-        if not known:
-            return None
-        package = place(options, name_and_revision(options.model)[0], known)
-    return package if is_whole(package) else None
-
-
-def commit(options: argparse.Namespace) -> str | None:
-    """Of the revision, as long as nobody asks the hub for a newer one."""
-    name, revision = name_and_revision(options.model)
-    if COMMIT.fullmatch(revision):
-        return revision
-    noted = _note(name, revision)
-    return noted.read_text() if noted.is_file() and not options.update else None
+        return hub_name(folder), "" if options.out else state(folder)
+    name, wanted = options.model.partition("@")[0], revision(options)
+    if COMMIT.fullmatch(wanted):
+        return name, wanted
+    noted = _note(name, wanted)
+    return name, noted.read_text() if noted.is_file() and not options.update else ""
 
 
 def place(options: argparse.Namespace, name: str, key: str) -> Path:

@@ -111,8 +111,9 @@ def main() -> None:
     (licences / f"openvino-{version}").mkdir()
     for text in texts:
         shutil.copyfile(text, licences / f"openvino-{version}" / text.name)
-    purl = PackageURL("generic", name="multilingual-e5-small", version=DEFAULT_PACKAGE.revision)
-    bom.components.add(component("multilingual-e5-small", DEFAULT_PACKAGE.revision, "MIT", purl))
+    name, revision, licence = (DEFAULT_PACKAGE[n] for n in ("model_id", "revision", "license"))
+    purl = PackageURL("generic", name=name, version=revision)
+    bom.components.add(component(name, revision, licence, purl))
 
     bom.register_dependency(bom.metadata.component, bom.components)
     written = JsonV1Dot6(bom).output_as_string(indent=1)
