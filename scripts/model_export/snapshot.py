@@ -188,13 +188,10 @@ def _spelt(name: str, weights: Collection[str]) -> str:
     """A name as it is among those of the weights, if it is there."""
     older = (name.removesuffix(new) + old for new, old in OLDER_NAMES.items() if name.endswith(new))
     for one in (name, *older):
-        whole = one.removeprefix("*")
-        if whole in weights:
-            return whole
-        if whole != one:
-            for found in weights:
-                if found.endswith(f".{whole}"):
-                    return found
+        end = one.removeprefix("*")
+        for found in weights:
+            if found == end or (one != end and found.endswith(f".{end}")):
+                return found
     return name.removeprefix("*")
 
 
