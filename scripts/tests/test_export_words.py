@@ -54,6 +54,7 @@ def test_the_package_weighs_words_as_transformers_does(folder: Path, tmp_path: P
         443,
     )
     assert manifest["outputs"] == {"dense": "float32", "word_weights": "float32"}
+    assert manifest["canary"]["longest"].keys() == {"tokens", "dense", "sparse"}
     assert manifest["sources"]["sparse"] == f"{POOLING}, activation_function; questions: {TABLE}"
     texts = json.loads((folder / "expected.json").read_text())["texts"]
     runtime = Runtime(out / "model.onnx")
