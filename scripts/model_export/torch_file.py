@@ -7,9 +7,9 @@ needs. All else is refused by name.
 """
 
 import io
+import math
 import pickle
 import pickletools
-import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,26 +44,22 @@ APPENDS EMPTY_DICT SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGE
 STACK_GLOBAL BINPERSID REDUCE BUILD"""
 
 
-class Storage(NamedTuple):
-    """Numbers of one member of the archive; whole numbers have no type."""
+class Numbers(NamedTuple):
+    """Those of one member of the archive, or those of a tensor: contiguous, `offset` into it."""
 
     dtype: str
+    """Whole numbers have none."""
     key: str
-
-
-class TensorEntry(NamedTuple):
-    """A tensor of the table: contiguous, `offset` numbers into its storage."""
-
-    storage: Storage
-    offset: int
-    shape: tuple[int, ...]
+    offset: int = 0
+    shape: tuple[int, ...] | None = None
+    """That of a tensor."""
 
 
 class Refused(Exception):
     """Why a pickle is not a table of tensors."""
 
 
-def table(data: bytes) -> dict[str, TensorEntry]:
+def table(data: bytes) -> dict[str, Numbers]:
     """The pickle's dictionary; entries that are no tensors are left out."""
     try:
         _check_opcodes(data)
@@ -76,7 +72,8 @@ def table(data: bytes) -> dict[str, TensorEntry]:
         found = found.get("state_dict", found)
     if not isinstance(found, dict):
         raise Refused("it does not hold a table of tensors")
-    return {str(name): entry for name, entry in found.items() if isinstance(entry, TensorEntry)}
+    numbers = {str(name): one for name, one in found.items() if isinstance(one, Numbers)}
+    return {name: one for name, one in numbers.items() if one.shape is not None}
 
 
 def _check_opcodes(data: bytes) -> None:
@@ -101,11 +98,11 @@ class _RebuildTensor:
 
     __slots__ = ()
 
-    def __call__(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TensorEntry:
+    def __call__(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Numbers:
         """Only contiguous tensors: the others come from views that nobody publishes."""
         sizes = (offset, *shape)
         whole = all(isinstance(size, int) and size >= 0 for size in sizes)
-        if not isinstance(storage, Storage) or not whole:
+        if not isinstance(storage, Numbers) or storage.shape is not None or not whole:
             raise Refused("its pickle has a tensor without storage, offset or shape")
         expected, step = [], 1
         for size in reversed(shape):
@@ -113,7 +110,7 @@ class _RebuildTensor:
             step *= size
         if tuple(strides) != tuple(expected[::-1]) and step > 1:
             raise Refused(f"it has a tensor of shape {tuple(shape)} that is not contiguous")
-        return TensorEntry(storage, offset, tuple(shape))
+        return storage._replace(offset=offset, shape=tuple(shape))
 
 
 class _RebuildParameter:
@@ -139,12 +136,12 @@ class _TableUnpickler(pickle.Unpickler):
             raise Refused(f"its pickle would call {module}.{name}")
         return NAMES[module, name]
 
-    def persistent_load(self, pid: Any) -> Storage:
-        """`("storage", type, key, device, count)` -> Storage."""
+    def persistent_load(self, pid: Any) -> Numbers:
+        """Of `("storage", type, key, device, count)`."""
         role, kind, key, *_ = pid
         if role != "storage" or kind not in STORAGES:
             raise Refused("its pickle refers to something that is no storage")
-        return Storage(STORAGES[kind], str(key))
+        return Numbers(STORAGES[kind], str(key))
 
 
 def read(path: Path) -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
@@ -166,29 +163,19 @@ def read(path: Path) -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
         ) from error
     except Refused as error:
         raise PackageError(f"{path} is refused: {error}") from error
-    data = np.memmap(path, np.uint8, "r")
+    file_bytes = path.stat().st_size
     for name, entry in entries.items():
-        member = members.get(f"{root}data/{entry.storage.key}")
-        if not entry.storage.dtype:
+        member = members.get(f"{root}data/{entry.key}")
+        if not entry.dtype:
             continue
         if member is None or member.compress_type != zipfile.ZIP_STORED:
             raise PackageError(f"{path} lacks the numbers of tensor {name}, or has them compressed")
-        start = _start(data, member, entry)
-        if start is None:
+        # The local header repeats the name and may have an extra field of another length.
+        header = np.fromfile(path, "<u2", 2, offset=min(member.header_offset, file_bytes) + 26)
+        start = member.header_offset + 30 + int(header.sum())
+        size = FLOATS[entry.dtype].itemsize
+        wanted = (entry.offset + math.prod(entry.shape)) * size
+        is_whole = len(header) == 2 and start + member.file_size <= file_bytes
+        if not is_whole or wanted > member.file_size:
             raise PackageError(f"tensor {name} lies outside of {path}: the file is cut short")
-        yield name, entry.storage.dtype, start, entry.shape
-
-
-def _start(data: np.ndarray, member: zipfile.ZipInfo, entry: TensorEntry) -> int | None:
-    """The first byte of a tensor; None when not all of them are in the file."""
-    # The local header repeats the name and may have an extra field of another length.
-    header = data[member.header_offset : member.header_offset + 30].tobytes()
-    if len(header) < 30:
-        return None
-    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
-    start = member.header_offset + 30 + name_bytes + extra_bytes
-    size = FLOATS[entry.storage.dtype].itemsize
-    wanted = (entry.offset + int(np.prod(entry.shape, dtype=np.float64))) * size
-    if wanted > member.file_size or start + member.file_size > len(data):
-        return None
-    return start + entry.offset * size
+        yield name, entry.dtype, start + entry.offset * size, entry.shape
