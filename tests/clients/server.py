@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -97,12 +98,22 @@ class Server:
         else the system reads."""
         return self.memory_bytes("RssAnon") / 1e6
 
-    def items(self, path: str = "/v1/embeddings", **body: Any) -> list[dict[str, Any]]:
-        """The items of an answer."""
+    def ask(self, path: str, **body: Any) -> tuple[int, Any]:
+        """Status and JSON of an answer, to a POST of `body` or, without one, to a GET."""
         content, fields = json.dumps(body).encode(), {"content-type": "application/json"}
-        request = urllib.request.Request(self.url + path, content, fields)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]
+        request = urllib.request.Request(self.url + path, content if body else None, fields)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, json.load(refusal)
+
+    def items(self, path: str = "/v1/embeddings", **body: Any) -> list[dict[str, Any]]:
+        """The items of a good answer."""
+        status, answer = self.ask(path, **body)
+        if status != 200:
+            raise RuntimeError(f"{path} answered {status}: {answer}")
+        found: list[dict[str, Any]] = answer["data"]
         return found
 
     def stop(self) -> int:
