@@ -2,7 +2,7 @@
 # Measures the server over HTTP with real texts: sets up all it needs, builds the binary, and prints
 # a table; JSON is written beside it. Load goes to this machine only.
 #
-#   scripts/bench_http.sh [--seconds N] [--texts N] [--small] [--out FOLDER]
+#   scripts/bench_http.sh [--seconds N] [--small] [--out FOLDER]
 #       [-- ARGUMENTS OF duovec serve]
 #   scripts/bench_http.sh --against URL [--dialect openai|tei] [--model NAME] [--rounds N] [...]
 #

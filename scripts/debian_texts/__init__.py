@@ -1,4 +1,4 @@
 """Texts in many languages from Debian's packages, for benchmarks and measurements.
 
-`packages` fetches and unpacks, `manual_pages` takes a page apart, `passages` cuts and sorts text.
+`packages` fetches and unpacks, `guide` takes the installation guide apart, `passages` cuts text.
 """

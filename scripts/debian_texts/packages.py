@@ -9,9 +9,6 @@ from pathlib import Path
 from default_package.command import cache_folder, digest
 from default_package.errors import PackageError
 
-RENDERER = "mandoc"
-"""The package with the program that renders manual pages."""
-
 
 @dataclass(frozen=True)
 class Unpacked:

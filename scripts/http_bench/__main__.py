@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from default_package import command
 
-SMALL_SECONDS, SMALL_TEXTS = 1.0, 200
+SMALL_SECONDS = 1.0
 ROUNDS = 2
 
 
@@ -17,7 +17,6 @@ def main() -> int:
         prog="scripts/bench_http.sh", description="Measures the server over HTTP with real texts."
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="of most kinds of load")
-    parser.add_argument("--texts", type=int, default=3000, help="how many different ones")
     parser.add_argument("--small", action="store_true", help="a second each, few texts")
     parser.add_argument(
         "--against", type=address, metavar="URL", help="measure this server in turn with ours"
@@ -29,9 +28,9 @@ def main() -> int:
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
     if typed.small:
-        typed.seconds, typed.texts = SMALL_SECONDS, min(typed.texts, SMALL_TEXTS)
-    if not 1 <= typed.seconds <= 3600 or not 10 <= typed.texts <= 10_000:
-        parser.error("--seconds is 1 to 3600, --texts 10 to 10000")
+        typed.seconds = SMALL_SECONDS
+    if not 1 <= typed.seconds <= 3600:
+        parser.error("--seconds is 1 to 3600")
     work = "http_bench.benchmark"
     if typed.against:
         work = "http_bench.against"

@@ -42,6 +42,7 @@ SEED = 7
 EDGE_S = 1.0
 """Bulk begins so much before the interactive texts and goes on after them."""
 EMPTY_ROUTE = "/health/live"
+TEXTS, TEXTS_SMALL = 3000, 200
 
 
 @dataclass
@@ -158,7 +159,8 @@ class Driver:
 @contextmanager
 def prepared(typed: argparse.Namespace) -> Iterator[Driver]:
     """A driver with the texts and the seconds that were typed; fetches what it needs."""
-    cache = packages.default_cache().parent
-    wrk, every = Wrk.found(cache), texts.load(typed.texts, cache)
+    cache = packages.default_cache()
+    count = TEXTS_SMALL if typed.small else TEXTS
+    wrk, every = Wrk.found(cache.parent), texts.load(count, cache)
     with tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder:
         yield Driver(wrk, every, Path(folder), typed.seconds)

@@ -1,6 +1,5 @@
-"""Texts in ten languages from Debian's manual pages, cached and the same on every machine."""
+"""Texts in thirteen languages from Debian's installation guide, the same on every machine."""
 
-import hashlib
 import itertools
 import json
 import math
@@ -9,36 +8,31 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from debian_texts import manual_pages, packages, passages
-from debian_texts.manual_pages import FOLDERS
-from debian_texts.passages import share
-from default_package.command import say
-from default_package.errors import PackageError
+from debian_texts import guide, passages
 
 from .vectors import Dialect
 
-PACKAGES = {"en": "manpages", "pt": "manpages-pt-br"}
-"""Where a language's pages are, if not in `manpages-` and its own code."""
-LANGUAGES = ("de", "en", "es", "fr", "it", "ja", "pl", "pt", "ru", "zh")
 SEED = "http load"
-TOKENS_MEDIAN, TOKENS_SPREAD, TOKENS_MAX = 29.0, 0.8, 400.0
+TOKENS_MEDIAN, TOKENS_SPREAD, TOKENS_MAX = 35.0, 0.8, 400.0
 """Lengths are drawn log-normally: with the tokens of prompt and ends, 46 on average."""
 TOKENS_MIN = 4.0
-TEXTS_PER_PAGE = 12
 
 
 def load(count: int, cache: Path) -> list[str]:
-    """`count` texts in random order, as many of each language; read and rendered once."""
-    names = [PACKAGES.get(lang, f"manpages-{lang}") for lang in LANGUAGES]
-    found = packages.fetch_all((*names, packages.RENDERER), cache / "training")
-    recipe = hashlib.sha256(Path(__file__).read_bytes())
-    for part in (*(package.sha256 for package in found), str(count)):
-        recipe.update(part.encode())
-    path = cache / "http-bench" / f"texts-{recipe.hexdigest()[:16]}.jsonl"
-    if not path.exists():
-        say(f"reading {count} texts from manual pages in {len(LANGUAGES)} languages (once)")
-        write_lines(path, _make(count, found))
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """`count` texts in random order; the folder `cache` has the guide, once it was fetched."""
+    sections = guide.load(cache)
+    chance = random.Random(SEED)
+    texts: dict[str, None] = {}
+    for lang in sorted({lang for translated in sections.values() for lang in translated}):
+        blocks = [
+            block
+            for translated in sections.values()
+            if lang in translated
+            for block in translated[lang].blocks
+            if passages.is_prose(block) and passages.is_in_language(block, lang)
+        ]
+        texts.update(dict.fromkeys(pieces(blocks, chance)))
+    return chance.sample(list(texts), count)
 
 
 def write_lines(path: Path, values: list) -> None:
@@ -59,38 +53,6 @@ def sample(texts: list[str], count: int) -> list[str]:
     ordered = sorted(texts, key=passages.token_estimate)
     count = min(count, len(ordered))
     return [ordered[(2 * at + 1) * len(ordered) // (2 * count)] for at in range(count)]
-
-
-def _make(count: int, found: list[packages.Unpacked]) -> list[str]:
-    renderer = found[-1].root / "usr/bin/mandoc"
-    texts: list[str] = []
-    for at, (lang, package) in enumerate(zip(LANGUAGES, found[:-1], strict=True)):
-        wanted = count * (at + 1) // len(LANGUAGES) - count * at // len(LANGUAGES)
-        got = list(itertools.islice(_texts_of(lang, package, renderer), wanted))
-        if len(got) < wanted:
-            raise PackageError(
-                f"{package.name} has {len(got)} texts, {wanted} are needed: ask for fewer --texts"
-            )
-        texts += got
-    random.Random(SEED).shuffle(texts)
-    return texts
-
-
-def _texts_of(lang: str, package: packages.Unpacked, renderer: Path) -> Iterator[str]:
-    """Pages in an order that depends on their names only."""
-    chance = random.Random(f"{SEED} {lang}")
-    sources = manual_pages.sources(package.root, FOLDERS.get(lang, lang))
-    seen: set[str] = set()
-    for name in sorted(sources, key=lambda name: share(name, SEED)):
-        blocks = [
-            block
-            for block in manual_pages.paragraphs(sources[name], renderer)
-            if passages.is_prose(block) and passages.is_in_language(block, lang)
-        ]
-        for text in itertools.islice(pieces(blocks, chance), TEXTS_PER_PAGE):
-            if text not in seen:
-                seen.add(text)
-                yield text
 
 
 def pieces(blocks: list[str], chance: random.Random) -> Iterator[str]:

@@ -2,19 +2,16 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 
-from debian_texts import packages, passages
+from debian_texts import passages
+from debian_texts.guide import GuideSection, Sections, load
 from debian_texts.passages import share
 
 from .score import Collection, Passage, Query
 
 TITLE = "installation guide"
-NAME, PACKAGE = "installation-guide", "installation-guide-amd64"
-LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN")
-"""Each has a folder below the package's documentation."""
 SECTIONS_MAX = 120
 """Of each language."""
 SEED = "guides"
@@ -22,76 +19,6 @@ PASSAGES_PER_SECTION = 3
 HEADING_TOKENS_MIN = 3.0
 SENTENCE_TOKENS_MIN, SENTENCE_TOKENS_MAX = 8.0, 40.0
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
-HEADINGS = {"h1", "h2", "h3", "h4", "h5"}
-BLOCKS = {"p", "li", "dd", "dt", "div", "ul", "ol"}
-SKIPPED = {"head", "pre", "table"}
-"""Their text is no prose: titles, output, lists of packages."""
-SKIPPED_CLASSES = {"toc", "navheader", "navfooter", "footnotes"}
-NUMBERING = re.compile(r"^[\s\d.]*(?:(?:第\s*\d+\s*[章节])|(?:[^\W\d]{3,12}\s+\d+\.))?[\s\d.]*")
-"""`2.1.1. `, `Chapter 2. `, `第2章 ` before a heading."""
-
-
-@dataclass
-class GuideSection:
-    """One heading and its paragraphs."""
-
-    heading: str
-    blocks: list[str] = field(default_factory=list)
-
-
-class GuideParser(HTMLParser):
-    """Collects headings and paragraphs of DocBook's HTML."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.sections: list[GuideSection] = []
-        self._text: list[str] = []
-        self._skipping: list[str] = []
-        """The element that is skipped, once for each of its kind that is open in it."""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._skipping:
-            self._skipping += [tag] * (tag == self._skipping[0])
-            return
-        if tag in HEADINGS | BLOCKS | SKIPPED:
-            self._end_block()
-        if tag in SKIPPED or dict(attrs).get("class") in SKIPPED_CLASSES:
-            self._skipping = [tag]
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._skipping:
-            if tag == self._skipping[0]:
-                self._skipping.pop()
-        elif tag in HEADINGS:
-            self.sections.append(GuideSection(NUMBERING.sub("", self._take_text())))
-        elif tag in BLOCKS:
-            self._end_block()
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipping:
-            self._text.append(data)
-
-    def _take_text(self) -> str:
-        text = " ".join("".join(self._text).split())
-        self._text = []
-        return text
-
-    def _end_block(self) -> None:
-        text = self._take_text()
-        if text and self.sections:
-            self.sections[-1].blocks.append(text)
-
-
-def read(path: Path) -> list[GuideSection]:
-    """All sections of one HTML file."""
-    parser = GuideParser()
-    parser.feed(path.read_text(encoding="utf-8", errors="replace"))
-    parser.close()
-    return parser.sections
-
-
-Sections = dict[str, dict[str, GuideSection]]
-"""Key, the same in all translations -> language -> section."""
 Numbers = dict[tuple[str, str], tuple[int, ...]]
 """Key and language -> positions of the section's passages."""
 
@@ -99,8 +26,7 @@ Numbers = dict[tuple[str, str], tuple[int, ...]]
 def make(cache: Path) -> Collection:
     """A heading asks for the paragraphs below it, and so does the sentence that begins them, which
     is taken out; in its own language and, where English takes part, in the other."""
-    [found] = packages.fetch_all((PACKAGE,), cache)
-    sections = read_sections(found)
+    sections = load(cache)
     sentences = take_sentences(sections)
     collection = Collection()
     numbers = add_passages(sections, collection)
@@ -128,19 +54,6 @@ def _abroad(query: Query, numbers: Numbers) -> list[Query]:
         targets = []
     there = [(lang, numbers.get((query.group, lang))) for lang in targets]
     return [replace(query, target_lang=lang, relevant=own) for lang, own in there if own]
-
-
-def read_sections(found: packages.Unpacked) -> Sections:
-    """All sections that have text. Translations of a section have their own anchors: a section is
-    told by its file and its place there."""
-    sections: Sections = defaultdict(dict)
-    for folder in LANGUAGES:
-        top = found.root / "usr/share/doc" / PACKAGE / folder
-        for path in sorted(top.glob("*.html")):
-            for place, section in enumerate(read(path)):
-                if section.blocks:
-                    sections[f"{NAME}/{path.name}#{place}"][folder[:2]] = section
-    return sections
 
 
 def take_sentences(sections: Sections) -> dict[tuple[str, str], str]:

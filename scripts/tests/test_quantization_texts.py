@@ -1,47 +1,11 @@
-"""How texts are taken from Debian's packages, on pages written for this test."""
+"""How texts are taken from Debian's installation guide, on pages written for this test."""
 
 from pathlib import Path
 
-import pytest
-
-from debian_texts import manual_pages, passages
+from debian_texts import passages
+from debian_texts.guide import GuideParser, GuideSection, read_sections
 from debian_texts.packages import Unpacked
 from quantization import guide
-
-RENDERED = """KETTLE(1)                    General Commands                    KETTLE(1)
-
-N\x08NA\x08AM\x08ME\x08E
-       kettle, teapot - boil water for tea
-
-SYNOPSIS
-       kettle [-w]
-
-DESCRIPTION
-       Boils the water that stands in the
-       sink.
-
-       -w, --warm
-              Keep it warm.
-
-   Colours
-       The lamp is blue while it boils.
-
-Debian                        2024                        KETTLE(1)
-"""
-
-
-def test_a_rendered_page_is_its_paragraphs_but_for_the_title() -> None:
-    assert manual_pages.parse(RENDERED) == [
-        "kettle [-w]",
-        "Boils the water that stands in the sink.",
-        "-w, --warm Keep it warm.",
-        "The lamp is blue while it boils.",
-    ]
-
-
-@pytest.mark.parametrize("rendered", ["", "X(1)\n\nNAME\n       no dash here\n\nfoot\n"])
-def test_a_page_without_a_title_line_is_left_out(rendered: str) -> None:
-    assert manual_pages.parse(rendered) == []
 
 
 def test_untranslated_text_is_noticed() -> None:
@@ -73,7 +37,7 @@ HTML = """<html><head><title>no</title></head><body><div class="toc"><p>contents
 
 
 def test_guides_are_read_by_heading() -> None:
-    parser = guide.GuideParser()
+    parser = GuideParser()
     parser.feed(HTML)
     found = [(section.heading, section.blocks) for section in parser.sections]
     assert found == [
@@ -89,7 +53,7 @@ def test_translated_sections_are_told_by_their_places(tmp_path: Path) -> None:
         text = f'<h2><a name="{anchor}"></a>2.1. {folder}</h2><p>Text.</p><h3>Next</h3><p>X</p>'
         (top / "ch02.html").write_text(text, encoding="utf-8")
     place = Unpacked("installation-guide-amd64", "", tmp_path)
-    found = guide.read_sections(place)
+    found = read_sections(place)
     assert list(found) == ["installation-guide/ch02.html#0", "installation-guide/ch02.html#1"]
     assert {tuple(by_lang) for by_lang in found.values()} == {("en", "zh")}
 
@@ -99,9 +63,9 @@ def test_sentences_are_taken_out_of_the_text_that_answers_them() -> None:
     rest = "The rest says " + " ".join(f"word{i}" for i in range(60)) + "."
     japanese = "これは質問として使うことができる最初の文です。残りの文です。"
     sections = {
-        "a#1": {"en": guide.GuideSection("A heading here", [long + rest])},
-        "a#2": {"en": guide.GuideSection("Another heading", ["One sentence only here."])},
-        "a#3": {"ja": guide.GuideSection("見出し", [japanese])},
+        "a#1": {"en": GuideSection("A heading here", [long + rest])},
+        "a#2": {"en": GuideSection("Another heading", ["One sentence only here."])},
+        "a#3": {"ja": GuideSection("見出し", [japanese])},
     }
     taken = guide.take_sentences(sections)
     assert taken == {("a#1", "en"): long.strip(), ("a#3", "ja"): japanese[:23]}

@@ -20,7 +20,7 @@ def engine(run_ms: int) -> list[str]:
 
 def bench(url: str, out: Path, *more: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run it to its end, with a server of ours that takes 2 ms for each text."""
-    command = [sys.executable, "-m", "http_bench", "--small", "--texts", "40", "--against", url]
+    command = [sys.executable, "-m", "http_bench", "--small", "--against", url]
     paths = [str(ROOT / "scripts"), str(ROOT / "tests/clients")]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "DUOVEC_PACKAGE": TINY}
     command += ["--out", str(out), *more, "--", *engine(2)]
