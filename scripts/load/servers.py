@@ -46,7 +46,7 @@ def duovec(arguments: list[str]) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def own_memory(server: Server) -> Iterator[list[float]]:
+def own_memory(server: Server, every_s: float = SAMPLE_S) -> Iterator[list[float]]:
     """Samples of the resident memory that is the server's own, in MB (10^6 bytes), from now on.
 
     Mapped files are left out: pages of the word table come with the words of the texts, whoever
@@ -58,7 +58,7 @@ def own_memory(server: Server) -> Iterator[list[float]]:
     def sample() -> None:
         while not ended.is_set():
             samples.append(server.own_megabytes())
-            ended.wait(SAMPLE_S)
+            ended.wait(every_s)
 
     with ThreadPoolExecutor(1) as pool:
         sampling = pool.submit(sample)

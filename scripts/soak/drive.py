@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import contextlib
 import os
 import random
 import tempfile
@@ -17,7 +16,7 @@ from load import servers
 
 from .clients import BODY_BYTES, Client
 from .faults import Faults
-from .tally import MemorySeries, Tally, growth, spread, thirds
+from .tally import SAMPLE_S, Tally, growth, series, spread, thirds
 
 KEY = "soak-key"
 QUIET_S = 8.0
@@ -90,26 +89,23 @@ class Soak:
             typed.fault_seconds,
             STUCK_MS / 1e3 + 1,
         )
-        self._memory = MemorySeries()
         self._failed: list[str] = []
         self._lines: list[str] = []
 
     async def drive(self) -> None:
         """Everything at once until memory has settled, and then for the rest of the time."""
         settle = self._typed.settle_minutes * 60
-        sampling = asyncio.create_task(self._memory.sample(self._server.own_megabytes))
-        for _ in range(self._typed.peaks):
-            await _reach(self._clients, self._faults)
-        await self._load(settle)
-        first = await self._quiet()
-        settled = len(self._memory.samples)
-        await self._load(self._typed.minutes * 60 - settle)
-        own_mb = [megabytes for _, megabytes in self._memory.samples[settled:]]
-        last = await self._quiet()
-        sampling.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sampling
+        with servers.own_memory(self._server, SAMPLE_S) as memory:
+            for _ in range(self._typed.peaks):
+                await _reach(self._clients, self._faults)
+            await self._load(settle)
+            first = await self._quiet()
+            settled = len(memory)
+            await self._load(self._typed.minutes * 60 - settle)
+            own_mb = memory[settled:]
+            last = await self._quiet()
         self._compare(first, last, own_mb)
+        self._lines += series(memory)
 
     async def _load(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
@@ -157,7 +153,6 @@ class Soak:
         told = f"{first.descriptors}, then {last.descriptors}"
         self.check("no descriptor leaks", last.descriptors <= first.descriptors, told)
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(tally.ended.items())]
-        self._lines += self._memory.lines()
         done: Counter[str] = self._faults.done
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(done.items())]
 

@@ -1,6 +1,5 @@
 """What is counted of a soak's requests, when wrong answers came, and memory over the run."""
 
-import asyncio
 import statistics
 import time
 from collections import Counter
@@ -68,38 +67,18 @@ class Tally:
 
 
 SAMPLE_S = 1.0
-STEP_S = 20.0
-STEPS_A_LINE = 15
+STEP, STEPS_A_LINE = 20, 15
+"""Samples of a figure, and figures of a line."""
 
 
-@dataclass
-class MemorySeries:
-    """What was read since the start: at which second, how many MB."""
-
-    samples: list[tuple[float, float]] = field(default_factory=list)
-
-    async def sample(self, read: Callable[[], float]) -> None:
-        """Reads each second until it is cancelled."""
-        clock = asyncio.get_running_loop().time
-        start = clock()
-        while True:
-            self.samples.append((clock() - start, read()))
-            await asyncio.sleep(SAMPLE_S)
-
-    def lines(self) -> list[str]:
-        """The median of each 20 s, in lines of five minutes."""
-        steps: dict[int, list[float]] = {}
-        for at, megabytes in self.samples:
-            steps.setdefault(int(at / STEP_S), []).append(megabytes)
-        lines: dict[int, list[str]] = {}
-        for step, found in steps.items():
-            figures = lines.setdefault(step // STEPS_A_LINE, [])
-            figures.append(f"{statistics.median(found):.0f}")
-        minutes = STEP_S * STEPS_A_LINE / 60
-        return [
-            f"  MB from minute {line * minutes:>2.0f}: {' '.join(found)}"
-            for line, found in lines.items()
-        ]
+def series(samples: Sequence[float]) -> list[str]:
+    """The median of each 20 s of memory, in lines of five minutes."""
+    steps = [samples[at : at + STEP] for at in range(0, len(samples), STEP)]
+    figures = [f"{statistics.median(step):.0f}" for step in steps]
+    return [
+        f"  MB from minute {at * STEP / 60:>2.0f}: {' '.join(figures[at : at + STEPS_A_LINE])}"
+        for at in range(0, len(figures), STEPS_A_LINE)
+    ]
 
 
 def thirds(samples: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:

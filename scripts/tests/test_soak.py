@@ -1,10 +1,9 @@
 """How scripts/soak.sh judges memory, and what it tells of wrong answers."""
 
-import asyncio
 import random
 
 from load.connection import Answer
-from soak.tally import MemorySeries, Tally, growth, spread, thirds
+from soak.tally import Tally, growth, series, spread, thirds
 
 ALLOWED = 0.03
 """The default of --growth."""
@@ -46,33 +45,15 @@ def test_a_peak_that_passes_is_no_growth() -> None:
 
 
 def test_the_series_has_a_figure_for_each_20_seconds() -> None:
-    series = MemorySeries([(float(second), 80.0 + second // 300) for second in range(601)])
-    assert series.lines() == [
+    samples = [80.0 + second // 300 for second in range(601)]
+    assert series(samples) == [
         "  MB from minute  0: " + " ".join(["80"] * 15),
         "  MB from minute  5: " + " ".join(["81"] * 15),
         "  MB from minute 10: 82",
     ]
-    before, after = thirds([megabytes for _, megabytes in series.samples])
+    before, after = thirds(samples)
     assert spread(before) == "80.0 MB (80.0 to 80.0)"
     assert spread(after) == "81.0 MB (81.0 to 82.0)"
-
-
-def test_memory_is_read_until_the_run_ends() -> None:
-    async def twice() -> MemorySeries:
-        series, read = MemorySeries(), asyncio.Event()
-
-        def megabytes() -> float:
-            read.set()
-            return 7.0
-
-        task = asyncio.create_task(series.sample(megabytes))
-        await read.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return series
-
-    found = asyncio.run(twice())
-    assert [megabytes for _, megabytes in found.samples] == [7.0]
 
 
 def test_a_wrong_answer_is_told_with_its_moment_its_time_and_the_load() -> None:
