@@ -21,7 +21,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from debian_texts import packages
 from default_package import command
 
 
@@ -31,12 +30,6 @@ def main() -> int:
     parser.add_argument(
         "--package", type=Path, default=command.DEFAULT_FOLDER, help="its model.onnx is in f32"
     )
-    parser.add_argument(
-        "--languages",
-        type=lambda typed: typed.split(","),
-        help="measures both graphs with texts in these; de,en,ja where it has to measure",
-    )
-    parser.add_argument("--cache", type=Path, default=packages.default_cache())
     parser.add_argument("--precision", choices=("int8", "fp8"), default="int8")
     how = parser.add_mutually_exclusive_group()
     how.add_argument(

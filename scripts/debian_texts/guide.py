@@ -83,18 +83,18 @@ Sections = dict[str, dict[str, GuideSection]]
 """Key, the same in all translations -> language -> section."""
 
 
-def load(cache: Path) -> Sections:
-    """All sections; their package is fetched into the folder `cache` once."""
-    [found] = packages.fetch_all((PACKAGE,), cache)
-    return read_sections(found)
+def load() -> Sections:
+    """All sections; their package is fetched once."""
+    [root] = packages.fetch(PACKAGE)
+    return read_sections(root)
 
 
-def read_sections(found: packages.Unpacked) -> Sections:
+def read_sections(root: Path) -> Sections:
     """All sections that have text. Translations of a section have their own anchors: a section is
     told by its file and its place there."""
     sections: Sections = defaultdict(dict)
     for folder in LANGUAGES:
-        top = found.root / "usr/share/doc" / PACKAGE / folder
+        top = root / "usr/share/doc" / PACKAGE / folder
         for path in sorted(top.glob("*.html")):
             for place, section in enumerate(read(path)):
                 if section.blocks:

@@ -3,37 +3,22 @@
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from default_package.command import cache_folder, digest
 from default_package.errors import PackageError
 
 
-@dataclass(frozen=True)
-class Unpacked:
-    """One package below the cache folder."""
-
-    name: str
-    sha256: str
-    """Of the downloaded file."""
-    root: Path
-
-
-def default_cache() -> Path:
-    """The folder that scripts/serve.sh uses too, with a part of its own."""
-    return cache_folder() / "training"
-
-
-def fetch_all(names: tuple[str, ...], cache: Path) -> list[Unpacked]:
-    """Every package, from the cache where it is there already."""
+def fetch(*names: str) -> list[Path]:
+    """Of each package the folder with its files. The cache folder that scripts/serve.sh uses too
+    keeps them."""
     for tool in ("apt-get", "dpkg"):
         if shutil.which(tool) is None:
             raise PackageError(f"{tool} is missing: this needs a Debian or Ubuntu machine")
-    downloads, trees = cache / "debs", cache / "packages"
+    downloads, trees = (cache_folder() / "training" / part for part in ("debs", "packages"))
     downloads.mkdir(parents=True, exist_ok=True)
     trees.mkdir(parents=True, exist_ok=True)
-    return [_unpack(_download(name, downloads), name, trees) for name in names]
+    return [_unpack(_download(name, downloads), trees / name) for name in names]
 
 
 def _download(name: str, folder: Path) -> Path:
@@ -60,13 +45,12 @@ def _apt_get(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _unpack(path: Path, name: str, trees: Path) -> Unpacked:
+def _unpack(path: Path, place: Path) -> Path:
     """Unpacks once; a folder that is there is whole, because it is renamed into place."""
-    sha256 = digest(path)
-    root = trees / f"{name}-{sha256[:16]}"
+    root = place.with_name(f"{place.name}-{digest(path)[:16]}")
     if not root.exists():
-        part = trees / f".{root.name}.{os.getpid()}"
+        part = root.with_name(f".{root.name}.{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)
         subprocess.run(["dpkg", "-x", str(path), str(part)], check=True)
         os.replace(part, root)
-    return Unpacked(name, sha256, root)
+    return root

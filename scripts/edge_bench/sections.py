@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from debian_texts import packages
 from default_package.command import say
 from http_bench.texts import write_lines
 from load import aside, latency, report, servers
@@ -200,7 +199,7 @@ def run(typed: argparse.Namespace) -> None:
     load_before = os.getloadavg()[0]
     chosen = typed.only or SECTIONS
     with tempfile.TemporaryDirectory(prefix="duovec-edge-") as folder:
-        wrk = Wrk.found(packages.default_cache().parent)
+        wrk = Wrk.found()
         measured = Measured(typed, texts, Path(folder), wrk)
         for section in (flood, bodies, deep, slow, absent, unread):
             if section.__name__ in chosen:

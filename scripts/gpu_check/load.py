@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from debian_texts.packages import default_cache
 from default_package.errors import PackageError
 from gpu_check.report import Report, SkipSection
 from gpu_check.server import Server, request
@@ -38,7 +37,7 @@ SHAPES = [Shape(1, 1), Shape(16, 1), Shape(64, 1), Shape(4, 32)]
 def find_wrk() -> Wrk:
     """The installed one, or Debian's; without it there is no load."""
     try:
-        return Wrk.found(default_cache().parent)
+        return Wrk.found()
     except PackageError as error:
         raise SkipSection(f"no load: {error}") from error
 

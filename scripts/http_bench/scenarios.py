@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from debian_texts import packages
 from default_package.command import say
 from load import aside, latency
 from load.connection import request
@@ -159,8 +158,6 @@ class Driver:
 @contextmanager
 def prepared(typed: argparse.Namespace) -> Iterator[Driver]:
     """A driver with the texts and the seconds that were typed; fetches what it needs."""
-    cache = packages.default_cache()
-    count = TEXTS_SMALL if typed.small else TEXTS
-    wrk, every = Wrk.found(cache.parent), texts.load(count, cache)
+    wrk, every = Wrk.found(), texts.load(TEXTS_SMALL if typed.small else TEXTS)
     with tempfile.TemporaryDirectory(prefix="duovec-bench-") as folder:
         yield Driver(wrk, every, Path(folder), typed.seconds)

@@ -18,9 +18,9 @@ TOKENS_MEDIAN, TOKENS_SPREAD, TOKENS_MAX = 35.0, 0.8, 400.0
 TOKENS_MIN = 4.0
 
 
-def load(count: int, cache: Path) -> list[str]:
-    """`count` texts in random order; the folder `cache` has the guide, once it was fetched."""
-    sections = guide.load(cache)
+def load(count: int) -> list[str]:
+    """`count` texts in random order."""
+    sections = guide.load()
     chance = random.Random(SEED)
     texts: dict[str, None] = {}
     for lang in sorted({lang for translated in sections.values() for lang in translated}):

@@ -77,19 +77,19 @@ class Wrk:
             self.environment["LD_LIBRARY_PATH"] = str(libraries)
 
     @classmethod
-    def found(cls, cache: Path) -> Wrk:
+    def found(cls) -> Wrk:
         """The first one in PATH, or Debian's, unpacked in the cache folder."""
         if there := shutil.which("wrk"):
             beside = Path(there).parent
             return cls(Path(there), beside if (beside / LIBRARY).exists() else None)
         try:
-            program, library, _ = packages.fetch_all(PACKAGES, cache / "training")
+            program, library, _ = packages.fetch(*PACKAGES)
         except PackageError as error:
             raise PackageError(f"wrk is not installed, and {error}, or install wrk") from error
-        folder = next((library.root / "usr/lib").glob(f"*/{LIBRARY}"), None)
+        folder = next((library / "usr/lib").glob(f"*/{LIBRARY}"), None)
         if folder is None:
-            raise PackageError(f"{library.root} holds no LuaJIT: install wrk and try again")
-        wrk = cls(program.root / "usr/bin/wrk", folder.parent)
+            raise PackageError(f"{library} holds no LuaJIT: install wrk and try again")
+        wrk = cls(program / "usr/bin/wrk", folder.parent)
         said = wrk.ask("-v")
         if "wrk" not in said:
             raise PackageError(

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 
 from debian_texts import passages
 from debian_texts.guide import GuideSection, Sections, load
@@ -23,10 +22,10 @@ Numbers = dict[tuple[str, str], tuple[int, ...]]
 """Key and language -> positions of the section's passages."""
 
 
-def make(cache: Path) -> Collection:
+def make() -> Collection:
     """A heading asks for the paragraphs below it, and so does the sentence that begins them, which
     is taken out; in its own language and, where English takes part, in the other."""
-    sections = load(cache)
+    sections = load()
     sentences = take_sentences(sections)
     collection = Collection()
     numbers = add_passages(sections, collection)

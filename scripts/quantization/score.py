@@ -22,8 +22,6 @@ LOSS_MAX = 0.01
 DECIMALS = 4
 CUT = 10
 """Ranks that count."""
-Scores = dict[str, float]
-"""Kind of vector -> nDCG@10."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +96,6 @@ class Embedded:
     """Lexical weight by token id."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """The queries of one language, and the pool that they rank."""
-
-    asked: list[Embedded]
-    pool: list[Embedded]
-    relevant: list[set[int]]
-    """Of each query: positions in the pool."""
-
-
 Embed = Callable[[list[str], str], list[Embedded]]
 """Vectors of texts, in order, which are all `query` or all `passage`."""
 
@@ -143,22 +131,6 @@ def in_languages(collection: Collection, languages: Sequence[str]) -> Collection
     return Collection([collection.passages[i] for i in kept], queries)
 
 
-def parts_of(collection: Collection, embed: Embed) -> list[Part]:
-    """The queries by the languages that they are in and ask for."""
-    asked = embed([query.text for query in collection.queries], "query")
-    passages = embed([passage.text for passage in collection.passages], "passage")
-    pairs: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for number, query in enumerate(collection.queries):
-        pairs[query.lang, query.target_lang].append(number)
-    parts = []
-    for (_, target), numbers in sorted(pairs.items()):
-        pool = [i for i, one in enumerate(collection.passages) if one.lang == target]
-        place = {passage: at for at, passage in enumerate(pool)}
-        relevant = [{place[i] for i in collection.queries[n].relevant} for n in numbers]
-        parts.append(Part([asked[n] for n in numbers], [passages[i] for i in pool], relevant))
-    return parts
-
-
 def dense_scores(query: Embedded, pool: Sequence[Embedded]) -> np.ndarray:
     """Cosine: f32 `[pool]`."""
     return np.stack([one.dense for one in pool]) @ query.dense
@@ -179,26 +151,25 @@ def query_ndcg(scores: np.ndarray, relevant: set[int]) -> float:
     return float((hits * discount[: len(hits)]).sum() / discount[: len(relevant)].sum())
 
 
-def ndcg(parts: list[Part]) -> Scores:
-    """Over all queries, by kind of vector; without the sparse kind where no text has a weight."""
-    methods: dict[str, Callable[[Embedded, Sequence[Embedded]], np.ndarray]]
+def ndcg(collection: Collection, embed: Embed) -> dict[str, float]:
+    """Over all queries, by kind of vector; without the sparse kind where no text has a weight. A
+    query ranks the passages of its target language."""
+    asked = embed([query.text for query in collection.queries], "query")
+    passages = embed([passage.text for passage in collection.passages], "passage")
+    pools: dict[str, list[int]] = defaultdict(list)
+    for at, passage in enumerate(collection.passages):
+        pools[passage.lang].append(at)
     methods = {"dense": dense_scores}
-    if any(passage.sparse for part in parts for passage in part.pool):
+    if any(passage.sparse for passage in passages):
         methods["sparse"] = sparse_scores
-    found = {}
-    for name, method in methods.items():
-        each = [
-            query_ndcg(method(asked, part.pool), relevant)
-            for part in parts
-            for asked, relevant in zip(part.asked, part.relevant, strict=True)
-        ]
-        found[name] = round(float(np.mean(each)), DECIMALS)
-    return found
-
-
-def compare(collection: Collection, graphs: dict[str, GraphEmbedder]) -> dict[str, Scores]:
-    """Of each graph, under its name."""
-    return {name: ndcg(parts_of(collection, graph.embed)) for name, graph in graphs.items()}
+    found: dict[str, list[float]] = {name: [] for name in methods}
+    for query, vectors in zip(collection.queries, asked, strict=True):
+        pool = pools[query.target_lang]
+        relevant = {place for place, at in enumerate(pool) if at in query.relevant}
+        for name, method in methods.items():
+            scores = method(vectors, [passages[at] for at in pool])
+            found[name].append(query_ndcg(scores, relevant))
+    return {name: round(float(np.mean(each)), DECIMALS) for name, each in found.items()}
 
 
 def demand_little_loss(entry: dict[str, Any], precision: str) -> None:

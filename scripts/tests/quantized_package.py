@@ -25,7 +25,7 @@ def make(out: Path, monkeypatch: pytest.MonkeyPatch, **sizes: int) -> Path:
 
 def measure_with_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is fetched."""
-    monkeypatch.setattr(guide, "make", lambda cache: PAGES)
+    monkeypatch.setattr(guide, "make", lambda: PAGES)
     monkeypatch.setattr(add, "LANGUAGES", LANGUAGES)
 
 
@@ -34,8 +34,6 @@ def quantize(package: Path, precision: str, *, quick: bool = False, keep: bool =
         argparse.Namespace(
             precision=precision,
             package=package,
-            languages=None,
-            cache=None,
             quick=quick,
             keep=keep,
         )

@@ -68,6 +68,6 @@ def test_wrk_may_have_its_library_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(program(tmp_path / "tools/wrk", "").parent))
-    assert Wrk.found(tmp_path).environment.get("LD_LIBRARY_PATH") != str(tmp_path / "tools")
+    assert Wrk.found().environment.get("LD_LIBRARY_PATH") != str(tmp_path / "tools")
     (tmp_path / "tools" / LIBRARY).touch()
-    assert Wrk.found(tmp_path).environment["LD_LIBRARY_PATH"] == str(tmp_path / "tools")
+    assert Wrk.found().environment["LD_LIBRARY_PATH"] == str(tmp_path / "tools")

@@ -11,7 +11,7 @@ from default_package import manifest
 from default_package.errors import PackageError
 from default_package.reference import Found
 from quantization import score
-from quantization.score import Collection, Embedded, Package, Part, Passage, Query
+from quantization.score import Collection, Embedded, Package, Passage, Query
 
 
 def test_other_languages_are_left_out_and_positions_stay_right() -> None:
@@ -47,15 +47,20 @@ def test_prompts_and_dropped_ids_have_no_weight_and_equal_texts_run_once() -> No
     assert second.sparse == pytest.approx({6: 0.1})
 
 
-def test_scores_are_over_the_queries_of_all_parts() -> None:
-    def text(*dense: float) -> Embedded:
-        return Embedded(np.asarray(dense), {5: 1.0})
+def embedded(sparse: dict[int, float]) -> score.Embed:
+    """Texts are unit vectors: `a` and `b` stand at right angles."""
+    dense = {"a": [1.0, 0.0], "b": [0.0, 1.0]}
+    return lambda texts, _: [Embedded(np.asarray(dense[text]), sparse) for text in texts]
 
-    pool = [text(1.0, 0.0), text(0.0, 1.0)]
-    right = Part([text(1.0, 0.0)], pool, [{0}])
-    wrong = Part([text(1.0, 0.0), text(1.0, 0.0)], pool, [{1}, {1}])
-    found = score.ndcg([right, wrong])
-    assert found["dense"] == pytest.approx((1 + 2 * 0.6309) / 3, abs=1e-4)
+
+def test_scores_are_over_all_queries_each_in_its_target_language() -> None:
+    passages = [Passage(lang, text) for lang in ("en", "de") for text in ("a", "b")]
+    asked = [("en", (0,)), ("de", (3,)), ("de", (3,))]
+    queries = [Query("en", lang, "title", "page", "a", right) for lang, right in asked]
+    found = score.ndcg(Collection(passages, queries), embedded({5: 1.0}))
+    # The first finds its passage, the others rank theirs second. Equal weights rank as they stand.
+    second = pytest.approx((1 + 2 * 0.6309) / 3, abs=1e-4)
+    assert found == {"dense": second, "sparse": second}
 
 
 def test_a_package_without_lexical_weights_is_measured_by_its_dense_vectors(tmp_path: Path) -> None:
@@ -63,8 +68,8 @@ def test_a_package_without_lexical_weights_is_measured_by_its_dense_vectors(tmp_
     dense_only |= {"sparse": None, "max_input_tokens": 8, "pad_token_id": 1, "pooling": "mean"}
     (tmp_path / "manifest.json").write_text(json.dumps(dense_only))
     assert Package.load(tmp_path).dropped == frozenset()
-    text = Embedded(np.asarray([1.0, 0.0]), {})
-    assert score.ndcg([Part([text], [text], [{0}])]) == {"dense": 1.0}
+    one = Collection([Passage("en", "a")], [Query("en", "en", "title", "page", "a", (0,))])
+    assert score.ndcg(one, embedded({})) == {"dense": 1.0}
 
 
 def test_ndcg_is_worked_out_by_hand() -> None:
