@@ -3,14 +3,14 @@
 import argparse
 import dataclasses
 import os
-from typing import Any
 
 from default_package.errors import PackageError
 from load import report, servers
 
 from . import tables, vectors
 from .rows import unexpected
-from .scenarios import DEFAULT, Driver, prepared
+from .scenarios import DEFAULT, prepared
+from .tables import Pair
 from .vectors import BASE64, FLOATS, TEI, Dialect, Target
 
 LOADS = ((1, 1), (16, 1), (64, 1), (4, 32))
@@ -19,19 +19,37 @@ OTHER = "the other"
 
 
 def run(typed: argparse.Namespace) -> None:
-    """Measures, prints, writes."""
+    """Measures, prints, writes. Fails when our server failed under any load; what the other one
+    refuses is in the table."""
     asked, own_dialect = dialects(typed.dialect, typed.model)
     other = Target(typed.against, asked)
     with prepared(typed) as driver:
+        some = driver.texts[: vectors.LOOKED_AT]
         # Before ours is started: that takes a while, and a wrong address is soon told.
-        vectors.ask(other, driver.texts[: vectors.LOOKED_AT])
+        theirs = vectors.ask(other, some)
         with servers.duovec(typed.arguments) as server:
             own = Target(server.url, own_dialect)
-            outcome = Outcome(typed, {DEFAULT: own, OTHER: other})
-            outcome.head(servers.health(server), driver.texts)
-            outcome.measure(driver)
-    outcome.write()
-    outcome.check()
+            heading = [
+                f"{os.cpu_count()} cores; {len(driver.texts)} texts; in turn, rounds of "
+                f"{typed.seconds:g} s: {typed.rounds}; load and both servers on the same machine",
+                tables.chosen(server.ask("/health")[1]),
+                f"{OTHER}: POST {other.address}; "
+                f"{vectors.likeness(vectors.ask(own, some), theirs)}",
+            ]
+            targets = {DEFAULT: own, OTHER: other}
+            for target in targets.values():
+                driver.warm(target)
+            pairs = [Pair(*driver.in_turn(targets, *load, typed.rounds)) for load in LOADS]
+    if typed.small:
+        heading.append(tables.SMALL)
+    rows = report.table(tables.PAIR_HEAD, tables.lines(pairs), tables.WORDS)
+    loads = [pair.stored() for pair in pairs]
+    report.write(typed.out, "against", heading, [rows], loads=loads)
+    found = unexpected([pair.own for pair in pairs], typed.small)
+    silent = [pair for pair in pairs if pair.other.requests == pair.other.errors]
+    found += [f"{OTHER} server gave no good answer to {pair.load}" for pair in silent]
+    if found:
+        raise PackageError("; ".join(found))
 
 
 def dialects(name: str, model: str | None) -> tuple[Dialect, Dialect]:
@@ -41,50 +59,3 @@ def dialects(name: str, model: str | None) -> tuple[Dialect, Dialect]:
         fields = {**asked.fields, "model": model}
         asked = dataclasses.replace(asked, name=f"{asked.name}, with a model", fields=fields)
     return asked, own
-
-
-class Outcome:
-    """Everything that was seen."""
-
-    def __init__(self, typed: argparse.Namespace, targets: dict[str, Target]) -> None:
-        self._typed, self._targets = typed, targets
-        self.heading: list[str] = []
-        self.pairs: list[tables.Pair] = []
-
-    def head(self, health: dict[str, Any], every: list[str]) -> None:
-        """What runs where, and whether both servers give the same vectors."""
-        typed = self._typed
-        some = every[: vectors.LOOKED_AT]
-        own, other = (vectors.ask(target, some) for target in self._targets.values())
-        asked = self._targets[OTHER].dialect
-        self.heading = [
-            f"{os.cpu_count()} cores; {len(every)} texts; in turn, rounds of {typed.seconds:g} s: "
-            f"{typed.rounds}; load and both servers on the same machine",
-            f"{tables.chosen(health)}, {health['tuning']['precision']}",
-            f"{OTHER}: POST {typed.against}{asked.route}; {vectors.likeness(own, other)}",
-        ]
-        if typed.small:
-            self.heading.append(tables.SMALL)
-
-    def measure(self, driver: Driver) -> None:
-        """All loads."""
-        for target in self._targets.values():
-            driver.warm(target)
-        for load in LOADS:
-            self.pairs.append(
-                tables.Pair(*driver.in_turn(self._targets, *load, self._typed.rounds))
-            )
-
-    def write(self) -> None:
-        """Table on stdout and in a file, JSON."""
-        rows = report.table(tables.PAIR_HEAD, tables.lines(self.pairs), tables.WORDS)
-        loads = [pair.stored() for pair in self.pairs]
-        report.write(self._typed.out, "against", self.heading, [rows], loads=loads)
-
-    def check(self) -> None:
-        """Fails when ours failed under any load. What the other one refuses is in the table."""
-        found = unexpected([pair.own for pair in self.pairs], self._typed.small)
-        silent = [pair for pair in self.pairs if pair.other.requests == pair.other.errors]
-        found += [f"{OTHER} server gave no good answer to {pair.load}" for pair in silent]
-        if found:
-            raise PackageError("; ".join(found))

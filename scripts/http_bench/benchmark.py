@@ -60,7 +60,7 @@ class Outcome:
         with servers.duovec(self._typed.arguments) as server:
             target = Target(server.url)
             # The server idles meanwhile.
-            self.health = servers.health(server)
+            self.health = server.ask("/health")[1]
             self._bench()
             self._closed(server, target)
             capacity = figures.capacity_of(self.rows)
@@ -89,10 +89,10 @@ class Outcome:
         self.rows.append(driver.alone(DEFAULT, target))
         # On a busy machine the last one takes a minute, and shows nothing new in a small run.
         for clients, each in CLOSED[:-1] if self._typed.small else CLOSED:
-            before = servers.health(server)["tuning"]
+            before = server.ask("/health")[1]["tuning"]
             self.rows.append(driver.closed(DEFAULT, target, clients, each))
             if (clients, each) == BULK:
-                after = servers.health(server)["tuning"]
+                after = server.ask("/health")[1]["tuning"]
                 padded = after["tokens_padded"] - before["tokens_padded"]
                 real = after["tokens_real"] - before["tokens_real"]
                 self.seen["real_per_padded"] = real / padded if padded else math.nan
@@ -118,14 +118,14 @@ class Outcome:
 
     def heading(self) -> list[str]:
         """What ran where."""
-        found, tuning = self.benches[0]["texts"], self.health["tuning"]
+        found = self.benches[0]["texts"]
         best = [bench["texts"]["ways"][0]["texts_per_s"] for bench in self.benches]
         ceilings = " and ".join(f"{value:.0f}" for value in best)
         largest, mean = self.seen["largest_batch_ms"], self.seen["own_ms"]
         overload = next(row for row in self.rows if "deadline_ms" in row.more)
         refused, cores = overload.more["refused_share"], overload.more["load_program_cores"]
         lines = [
-            f"{tuning['device']}, {os.cpu_count()} cores, {tuning['precision']}; "
+            f"{self.health['tuning']['device']}, {os.cpu_count()} cores; "
             f"{len(self._driver.texts)} texts, {found['mean_tokens']:.1f} tokens on average; "
             f"{self._driver.seconds:g} s each; load and server on the same machine",
             tables.chosen(self.health),

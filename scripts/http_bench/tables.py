@@ -18,12 +18,13 @@ SMALL = "a small run shows that everything works; its figures say nothing"
 
 
 def chosen(health: dict[str, Any]) -> str:
-    """What the server chose, from its /health: workers, threads of each, tokens of a batch."""
+    """What the server chose, from its /health: workers, threads of each, tokens of a batch, and in
+    what precision it computes."""
     workers, tuning = health["workers"]["total"], health["tuning"]
     threads, tokens = tuning["threads_per_worker"], tuning["max_batch_tokens"]
     return (
         f"{workers} worker{'s' * (workers != 1)} x {threads} thread{'s' * (threads != 1)}, "
-        f"batches of {tokens} tokens"
+        f"batches of {tokens} tokens, {tuning['precision']}"
     )
 
 

@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from default_package.errors import PackageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,18 +18,9 @@ sys.path.insert(0, str(ROOT / "tests/clients"))
 from server import Server, certificate, default_package, running  # noqa: E402, F401
 from server import texts as project_texts  # noqa: E402, F401
 
-HEALTH_TIMEOUT_S = 20
 MS_PER_SHAPE = 100
 SAMPLE_S = 0.05
 BENCH_TIMEOUT_S = 600
-
-
-def health(server: Server) -> dict[str, Any]:
-    """What the server says of itself."""
-    try:
-        return httpx.get(server.url + "/health", timeout=HEALTH_TIMEOUT_S, verify=False).json()
-    except (httpx.HTTPError, ValueError) as error:
-        raise PackageError(f"/health gave no answer: {error}") from error
 
 
 @contextlib.contextmanager

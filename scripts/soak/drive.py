@@ -126,7 +126,7 @@ class Soak:
 
     async def _quiet(self) -> Figures:
         await asyncio.sleep(QUIET_S)
-        health = await asyncio.to_thread(servers.health, self._server)
+        _, health = await asyncio.to_thread(self._server.ask, "/health")
         folder = Path(f"/proc/{self._server.process.pid}/fd")
         descriptors = []
         # The question about health has one too until its connection is closed.

@@ -53,9 +53,9 @@ def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
 
 
 def test_heading_says_what_the_server_chose() -> None:
-    tuning = {"threads_per_worker": 2, "max_batch_tokens": 512}
+    tuning = {"threads_per_worker": 2, "max_batch_tokens": 512, "precision": "bf16"}
     health = {"workers": {"total": 1, "live": 1}, "tuning": tuning}
-    assert tables.chosen(health) == "1 worker x 2 threads, batches of 512 tokens"
+    assert tables.chosen(health) == "1 worker x 2 threads, batches of 512 tokens, bf16"
 
 
 def test_added_time_is_the_spread_of_each_requests_own() -> None:
