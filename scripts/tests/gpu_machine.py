@@ -36,12 +36,10 @@ def shell(repository: Path, code: str, **variables: str) -> str:
 
 
 def start(root: Path, script: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script of `make_repository`, with what was fetched for the driver there."""
+    """Runs a script of `make_repository`."""
     machine = root.parent
-    path = f"{machine / 'tools'}:{os.environ['PATH']}"
-    stamp = shell(root, "rtx_wheel", PATH=path)
-    (root / "third_party/tensorrt-rtx/.stamp").write_text(stamp)
-    variables = {"PATH": path, "DUOVEC_CACHE_DIR": str(machine / "cache")}
+    variables = {"PATH": f"{machine / 'tools'}:{os.environ['PATH']}"}
+    variables |= {"DUOVEC_CACHE_DIR": str(machine / "cache")}
     variables |= {"BINARY_TEXT": str(machine / "binary"), "CARGO_TARGET_DIR": str(root / "target")}
     return run("bash", root / "scripts" / script, *words, cwd=root, **variables, **more)
 
@@ -49,39 +47,24 @@ def start(root: Path, script: str, *words: str, **more: str) -> subprocess.Compl
 def make_repository(tmp_path: Path) -> Path:
     """A repository with all that is made already, but no binary with TensorRT."""
     root = tmp_path / "repository"
-    (root / "scripts/lib").mkdir(parents=True)
-    for name in ("serve.sh", "build_engine.sh", "requirements.txt"):
-        shutil.copy(SCRIPTS / name, root / "scripts" / name)
-    for file in (SCRIPTS / "lib").glob("*.sh"):
-        shutil.copy(file, root / "scripts/lib" / file.name)
-    (root / "scripts/model_export").mkdir()
-    shutil.copy(SCRIPTS / "model_export/flags.py", root / "scripts/model_export")
+    for name in ("serve.sh", "build_engine.sh", "lib", "model_export/flags.py"):
+        place = root / "scripts" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if name == "lib" else shutil.copy)(SCRIPTS / name, place)
+    log = f'echo "$*" >>{tmp_path}/python.log'
+    python = program(tmp_path / "python", f'{log}\nexec {sys.executable} "$@"')
+    for name, made in {
+        "setup.sh": f"ensure_venv() {{ PYTHON={python}; }}",
+        "tensorrt.sh": "ensure_tensorrt() { :; }",
+    }.items():
+        with (root / "scripts/lib" / name).open("a") as file:
+            file.write(f"{made}\n")
     (root / "docs").mkdir()
     shutil.copy(SCRIPTS.parent / "docs/settings.md", root / "docs")
-    stamps = {
-        "headers": "$CRATE_NEWEST $CRATE_10 $CRATE_OLDEST_11",
-        "cuda": "$WHEEL_CUDART $WHEEL_CUDA_CRT",
-        "cuda-12": "$WHEEL_CUDART_12",
-        "tensorrt-rtx": "$(rtx_wheel)",
-        "libclang": "$WHEEL_LIBCLANG",
-    }
-    wanted = " ".join(f'"{stamp}"' for stamp in stamps.values())
-    listed = f"(python3 -V && cat {root}/scripts/requirements.txt) | sha256sum | cut -c1-16"
-    # In one shell: starting it takes most of the time of a test.
-    *texts, name = shell(root, f'printf "%s\\n" {wanted}; {listed}').splitlines()
-    for part, text in zip(stamps, texts, strict=True):
-        (root / "third_party" / part).mkdir(parents=True)
-        (root / "third_party" / part / ".stamp").write_text(f"{text}\n")
     package = root / "engines/model"
     package.mkdir(parents=True)
     (package / "model.fp16.onnx").write_text("a graph")
     (package / "manifest.json").touch()
-    venv = tmp_path / "cache" / f"venv-{name}"
-    log = f'echo "$*" >>{tmp_path}/python.log'
-    program(venv / "bin/python", f'{log}\nexec {sys.executable} "$@"')
-    libraries = venv / "lib/python3/site-packages/openvino/libs"
-    libraries.mkdir(parents=True)
-    (libraries / "libopenvino_c.so").touch()
     program(tmp_path / "tools/ldconfig", "exit 0")
     program(tmp_path / "tools/cargo", CARGO)
     (tmp_path / "binary").write_text(BINARY)
