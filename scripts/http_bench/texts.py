@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,15 +35,9 @@ def load(count: int) -> list[str]:
 
 
 def write_lines(path: Path, values: list) -> None:
-    """One JSON value a line; the file is whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    """One JSON value a line."""
     lines = (json.dumps(value, ensure_ascii=False) + "\n" for value in values)
-    try:
-        part.write_text("".join(lines), encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def sample(texts: list[str], count: int) -> list[str]:

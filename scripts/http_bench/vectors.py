@@ -66,13 +66,13 @@ def ask(target: Target, texts: list[str]) -> list[np.ndarray]:
         answer = httpx.post(target.address, json=target.dialect.body(texts), timeout=TIMEOUT_S)
     except httpx.HTTPError as error:
         raise PackageError(f"{target.address} cannot be asked ({error}): {advice}") from error
-    if answer.status_code != 200:
-        said = " ".join(answer.text.split())[:SHOWN_CHARS]
-        raise PackageError(f"{target.address} answered {answer.status_code}, {said}: {advice}")
     try:
         found = _read(answer.json())
     except (ValueError, TypeError, KeyError) as error:
-        raise PackageError(f"{target.address} answered no vectors: {advice}") from error
+        said = " ".join(answer.text.split())[:SHOWN_CHARS]
+        raise PackageError(
+            f"{target.address} answered {answer.status_code}, {said}: {advice}"
+        ) from error
     if len(found) != len(texts):
         raise PackageError(
             f"{target.address} answered {len(found)} vectors for {len(texts)} texts: {advice}"

@@ -7,7 +7,6 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from default_package.command import say
@@ -33,15 +32,6 @@ BODIES = INFLIGHT_BYTES // BODY_BYTES
 HELD_S = 0.8
 """So long the workers stand still while the queue fills up: less than --worker-stuck-ms."""
 COUNTS = ("replied", "failed", "expired", "cancelled", "abandoned")
-
-
-@dataclass
-class Figures:
-    """What a part of the run left behind it."""
-
-    descriptors: int
-    """When nobody asks anything."""
-    items: dict[str, int]
 
 
 def run(typed: argparse.Namespace) -> None:
@@ -99,12 +89,13 @@ class Soak:
             for _ in range(self._typed.peaks):
                 await _reach(self._clients, self._faults)
             await self._load(settle)
-            first = await self._quiet()
+            descriptors, _ = await self._quiet()
             settled = len(memory)
             await self._load(self._typed.minutes * 60 - settle)
             own_mb = memory[settled:]
-            last = await self._quiet()
-        self._compare(first, last, own_mb)
+            left, items = await self._quiet()
+        self.check("no descriptor leaks", left <= descriptors, f"{descriptors}, then {left}")
+        self._compare(items, own_mb)
         self._lines += series(memory)
 
     async def _load(self, seconds: float) -> None:
@@ -124,7 +115,8 @@ class Soak:
             self._faults.go_on()
         await running
 
-    async def _quiet(self) -> Figures:
+    async def _quiet(self) -> tuple[int, dict[str, int]]:
+        """Descriptors when nobody asks anything, and the server's counts of items."""
         await asyncio.sleep(QUIET_S)
         _, health = await asyncio.to_thread(self._server.ask, "/health")
         folder = Path(f"/proc/{self._server.process.pid}/fd")
@@ -133,10 +125,10 @@ class Soak:
         for _ in range(LOOKS):
             await asyncio.sleep(1)
             descriptors.append(len(list(folder.iterdir())))
-        return Figures(min(descriptors), health["tuning"]["items"])
+        return min(descriptors), health["tuning"]["items"]
 
-    def _compare(self, first: Figures, last: Figures, own_mb: list[float]) -> None:
-        tally, items = self._tally, last.items
+    def _compare(self, items: dict[str, int], own_mb: list[float]) -> None:
+        tally = self._tally
         ended = sum(tally.ended.values())
         self.check("every request ended once", ended == tally.sent, f"{ended} of {tally.sent}")
         wrong = tally.ended["wrong"]
@@ -150,8 +142,6 @@ class Soak:
         more = growth(before, after)
         told = f"{spread(before)}, then {spread(after)}, {more:+.1%}"
         self.check("memory stays", more <= self._typed.growth, told)
-        told = f"{first.descriptors}, then {last.descriptors}"
-        self.check("no descriptor leaks", last.descriptors <= first.descriptors, told)
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(tally.ended.items())]
         done: Counter[str] = self._faults.done
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(done.items())]

@@ -11,24 +11,6 @@ KINDS_SHOWN = 20
 WRONG_SHOWN = 100
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """A request that did not end as it should."""
-
-    at_s: float
-    """Since the start."""
-    took_s: float
-    load: str
-    text: str
-    """Status and code, or how the request broke."""
-
-    def line(self) -> str:
-        """For the report."""
-        return (
-            f"wrong at {self.at_s:.1f} s, took {self.took_s:.3f} s, load {self.load}: {self.text}"
-        )
-
-
 def machine_load() -> str:
     """The load of the last minute, and how many threads run or want to right now."""
     minute, _, _, threads, *_ = Path("/proc/loadavg").read_text().split()
@@ -41,7 +23,10 @@ class Tally:
 
     sent: int = 0
     ended: Counter[str] = field(default_factory=Counter)
-    wrong: list[Wrong] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """What went wrong: status and code, or how a request broke."""
+    wrong: list[str] = field(default_factory=list)
+    """Each with its moment since the start."""
     items_answered: int = 0
     unavailable_until: float = 0.0
     """While the server is held up from outside, and a little longer, 408 and 503 are right."""
@@ -55,15 +40,18 @@ class Tally:
     def problem(self, text: str, began: float) -> None:
         """Counts a request that began at `began` by the clock."""
         self.ended["wrong"] += 1
+        self.kinds[text] += 1
         now = self.clock()
-        self.wrong.append(Wrong(now - self._start, now - began, self.load(), text))
+        self.wrong.append(
+            f"wrong at {now - self._start:.1f} s, took {now - began:.3f} s, load {self.load()}: "
+            f"{text}"
+        )
 
     def lines(self) -> list[str]:
         """What went wrong: how often each, then each with its moment."""
-        kinds = Counter(one.text for one in self.wrong).most_common(KINDS_SHOWN)
-        return [f"wrong, {count} times: {text}" for text, count in kinds] + [
-            one.line() for one in self.wrong[:WRONG_SHOWN]
-        ]
+        kinds = self.kinds.most_common(KINDS_SHOWN)
+        told = [f"wrong, {count} times: {text}" for text, count in kinds]
+        return told + self.wrong[:WRONG_SHOWN]
 
 
 SAMPLE_S = 1.0
