@@ -26,32 +26,16 @@ COMPILE=(c++ -std=c++20 -g1 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden
     -isystem third_party/cuda/include -pthread)
 FLAVOURS=(tensorrt tensorrt_10 rtx)
 
-# flavour NAME: ARGUMENTS that its sources are compiled with.
-flavour() {
-    local headers=$1
-    ARGUMENTS=()
-    case $1 in
-        tensorrt_10)
-            headers=tensorrt-10
-            ARGUMENTS=(-Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10)
-            ;;
-        rtx)
-            headers=tensorrt-rtx
-            ARGUMENTS=(-DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx)
-            ;;
-    esac
-    ARGUMENTS+=("-DDUOVEC_FLAVOUR=$1" -isystem "third_party/headers/$headers")
-}
-
 # tests STANDINS FLAVOUR FLAGS FILES...: runs tests on the stand-ins in that folder. The program is
 # one translation unit, the sources of the flavour and the tests', since NVIDIA's headers take most
 # of the time.
 tests() {
     local flags program="$WORK/tests-$2"
     read -ra flags <<<"$3"
-    flavour "$2"
+    flavour_of "$2"
     printf '#include "%s.cc"\n' cuda layout flavour "${@:4}" >"$program.cc"
-    "${COMPILE[@]}" "${ARGUMENTS[@]}" "${flags[@]}" -fno-sanitize-recover=all "$program.cc" \
+    "${COMPILE[@]}" "${DEFINES[@]}" "-DDUOVEC_FLAVOUR=$2" -isystem "third_party/headers/$HEADERS" \
+        "${flags[@]}" -fno-sanitize-recover=all "$program.cc" \
         -Wl,--wrap=_Znwm -Wl,--version-script=cpp/testing/own_symbols.map -ldl -o "$program" &&
         DUOVEC_TEST_STANDIN_DIR=$1 "$program"
 }

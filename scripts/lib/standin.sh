@@ -7,6 +7,22 @@ STANDIN_COMPILE=(c++ -std=c++20 -g1 -O1 -fPIC -shared -Wall -Wextra -Wpedantic -
     -fvisibility=hidden -ffp-contract=off -iquote cpp -isystem third_party/cuda/include
     "-Wl,-rpath,\$ORIGIN")
 
+# flavour_of NAME: the folder of its headers in HEADERS, and in DEFINES what its sources are compiled
+# with, so that nothing of one flavour has the name of another's.
+flavour_of() {
+    HEADERS=tensorrt DEFINES=()
+    case $1 in
+        tensorrt_10)
+            HEADERS=tensorrt-10
+            DEFINES=(-Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10)
+            ;;
+        rtx)
+            HEADERS=tensorrt-rtx
+            DEFINES=(-DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx)
+            ;;
+    esac
+}
+
 # standin FILE PARTS [FLAGS AND LIBRARIES...]: a library of these sources of cpp/testing, which are
 # compiled as one: NVIDIA's headers take most of the time.
 standin() {
@@ -53,20 +69,19 @@ standin_tensorrt_10() {
     mkdir -p "$1/10" &&
         ln -sf ../libcudart.so.13 ../libcudart.so.12 ../libtensorrt_rtx.so.1 \
             ../libtensorrt_onnxparser_rtx.so.1 "$1/10/" &&
-        standin_flavour "$1/10" tensorrt-10 libnvinfer.so.10 libnvonnxparser.so.10 \
-            -Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10 "${@:2}"
+        standin_flavour "$1/10" tensorrt_10 libnvinfer.so.10 libnvonnxparser.so.10 "${@:2}"
 }
 
 standin_rtx() {
-    standin_flavour "$1" tensorrt-rtx libtensorrt_rtx.so.1 libtensorrt_onnxparser_rtx.so.1 \
-        -DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx "${@:2}"
+    standin_flavour "$1" rtx libtensorrt_rtx.so.1 libtensorrt_onnxparser_rtx.so.1 "${@:2}"
 }
 
-# standin_flavour FOLDER HEADERS FILE PARSER_FILE [FLAGS...]
+# standin_flavour FOLDER NAME FILE PARSER_FILE [FLAGS...]
 standin_flavour() {
+    flavour_of "$2"
     ln -sf "$3" "$1/$4" &&
-        standin_with_traps "$1/$3" "tensorrt builder context plan" "$2" "$1/libcudart.so.13" \
-            "${@:5}"
+        standin_with_traps "$1/$3" "tensorrt builder context plan" "$HEADERS" \
+            "$1/libcudart.so.13" "${DEFINES[@]}" "${@:5}"
 }
 
 # make_gpu_standins FOLDER: the library of TensorRT that runs kernels of its own on a real GPU. It
