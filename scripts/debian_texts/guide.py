@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from . import packages
+from . import packages, passages
 
 NAME, PACKAGE = "installation-guide", "installation-guide-amd64"
 LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "sv", "zh_CN")
@@ -100,3 +100,13 @@ def read_sections(root: Path) -> Sections:
                 if section.blocks:
                     sections[f"{NAME}/{path.name}#{place}"][folder[:2]] = section
     return sections
+
+
+def prose(section: GuideSection, lang: str) -> list[str]:
+    """Its blocks that are prose, and in that language: guides keep English where nobody has
+    translated."""
+    return [
+        block
+        for block in section.blocks
+        if passages.is_prose(block) and passages.is_in_language(block, lang)
+    ]

@@ -22,14 +22,9 @@ def load(count: int) -> list[str]:
     sections = guide.load()
     chance = random.Random(SEED)
     texts: dict[str, None] = {}
-    for lang in sorted({lang for translated in sections.values() for lang in translated}):
-        blocks = [
-            block
-            for translated in sections.values()
-            if lang in translated
-            for block in translated[lang].blocks
-            if passages.is_prose(block) and passages.is_in_language(block, lang)
-        ]
+    for lang in sorted({lang for by_lang in sections.values() for lang in by_lang}):
+        translated = (by_lang[lang] for by_lang in sections.values() if lang in by_lang)
+        blocks = [block for section in translated for block in guide.prose(section, lang)]
         texts.update(dict.fromkeys(pieces(blocks, chance)))
     return chance.sample(list(texts), count)
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from debian_texts import passages
-from debian_texts.guide import GuideSection, Sections, load
+from debian_texts.guide import GuideSection, Sections, load, prose
 from debian_texts.passages import share
 
 from .score import Collection, Passage, Query
@@ -93,8 +93,7 @@ def add_passages(sections: Sections, collection: Collection) -> Numbers:
 
 
 def _texts(section: GuideSection, lang: str, boilerplate: set[str], seen: set[str]) -> list[str]:
-    good = [b for b in section.blocks if b not in boilerplate and passages.is_prose(b)]
-    good = [b for b in good if passages.is_in_language(b, lang)]
+    good = [block for block in prose(section, lang) if block not in boilerplate]
     merged = [text for text in passages.merge(good) if text not in seen]
     return passages.spread(merged, PASSAGES_PER_SECTION)
 
