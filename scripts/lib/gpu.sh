@@ -35,8 +35,7 @@ setting() {
 fill_tensorrt_wheels() {
     local log="$NEW.log"
     mkdir -p "$NEW"
-    if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
-        --target "$NEW" "$@" >"$log" 2>&1; then
+    if ! by_pip "$PYTHON" --no-deps --target "$NEW" "$@" >"$log" 2>&1; then
         tail -n 5 "$log" >&2
         rm -f "$log"
         die "pip cannot get $* for $(uname -m): install TensorRT yourself, or name an index that" \

@@ -158,19 +158,10 @@ def test_pull_makes_a_package_and_prints_its_path(
     assert (capsys.readouterr().out, kept) == ("/kept\n", [("--model=a/b", "--update")])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["serve", "--no-sparse"], "--no-sparse needs --model NAME"),
-        (["serve", "--model"], "--model needs a value"),
-        (["serve", "--model", "a", "--package=b"], "--model and --package name two models"),
-    ],
-)
-def test_flags_of_a_model_need_one_model(
-    arguments: list[str], sentence: str, kept: list[tuple[str, ...]]
-) -> None:
-    with pytest.raises(server.CannotStart, match=sentence):
-        server.with_package(arguments)
+def test_flags_of_a_model_need_one_model(kept: list[tuple[str, ...]]) -> None:
+    """test_serve_model.py has all that is refused."""
+    with pytest.raises(server.CannotStart, match="--model and --package name two models"):
+        server.with_package(["serve", "--model", "a", "--package=b"])
     assert kept == []
 
 
