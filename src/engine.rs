@@ -1,6 +1,5 @@
 //! The border to the engines: what a loaded model can do, and how it can fail.
 
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use thiserror::Error;
 use model::package::canary::{CanaryRows, Comparison, among_neighbours, compare_all};
 use model::package::manifest::Manifest;
 use scheduling::batch::{Batch, Bucket, Place};
+pub use settings::EngineKind;
 use vectors::dense::make_unit;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
@@ -22,42 +22,6 @@ pub mod openvino;
 mod places;
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 pub mod tensorrt;
-
-/// Which engine runs the model; the names of `/health` and of the flag `--engine`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngineKind {
-    /// OpenVINO on the CPU.
-    OpenVino,
-    /// TensorRT on data-centre GPUs.
-    TensorRt,
-    /// TensorRT-RTX on RTX GPUs.
-    TensorRtRtx,
-    /// A deterministic function of the token ids; for tests and for measuring the server itself.
-    Fake,
-}
-
-impl EngineKind {
-    /// The name in answers, logs and flags.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OpenVino => "openvino",
-            Self::TensorRt => "tensorrt",
-            Self::TensorRtRtx => "tensorrt-rtx",
-            Self::Fake => "fake",
-        }
-    }
-
-    /// Whether it runs plans on GPUs.
-    pub(crate) const fn is_tensorrt(self) -> bool {
-        matches!(self, Self::TensorRt | Self::TensorRtRtx)
-    }
-}
-
-impl fmt::Display for EngineKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
 
 /// What an engine is and which shapes it takes. It is fixed before the first worker has a session.
 #[derive(Debug, Clone)]

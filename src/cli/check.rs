@@ -15,7 +15,7 @@ use clock::{Clock, RealClock};
 use model::package::ModelPackage;
 use model::package::manifest::{Manifest, ModelKind, PromptName};
 use scheduling::batch::plan::ROW_TOKENS;
-use settings::{Config, EngineChoice};
+use settings::{Config, EngineKind};
 
 use super::load::{Loaded, Measuring, load};
 
@@ -110,7 +110,7 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
     let bucket = loaded.chosen.shapes.row(manifest.canary.token_ids.len().max(ROW_TOKENS));
     let mut session = loaded.chosen.engine.open_session(&[bucket])?;
     let seen = run_canary(&mut *session, manifest, bucket)?;
-    if !seen.passed() && config.engine.choice != EngineChoice::Fake {
+    if !seen.passed() && config.engine.choice != Some(EngineKind::Fake) {
         bail!(
             "the canary's dense cosine is {:.6}, a weight is off by {:.4}",
             seen.dense_cosine,

@@ -18,7 +18,7 @@ use model::tokenize::TextTokenizer;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
 use settings::limits::MaxBatchTokens;
-use settings::{Config, EngineChoice, PrecisionChoice, RescueChoice, TensorRtConfig, cores};
+use settings::{Config, PrecisionChoice, RescueChoice, TensorRtConfig, cores};
 
 mod way;
 
@@ -102,13 +102,9 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// A named engine or its error; `auto` takes the first one that loads.
     fn choose(&self) -> Result<Chosen, EngineError> {
-        let named = |kind| self.load(kind, format!("{kind} was asked for"));
         match self.config.engine.choice {
-            EngineChoice::Fake => named(EngineKind::Fake),
-            EngineChoice::OpenVino => named(EngineKind::OpenVino),
-            EngineChoice::TensorRt => named(EngineKind::TensorRt),
-            EngineChoice::TensorRtRtx => named(EngineKind::TensorRtRtx),
-            EngineChoice::Auto => self.first_of_all(),
+            Some(kind) => self.load(kind, format!("{kind} was asked for")),
+            None => self.first_of_all(),
         }
     }
 
@@ -156,7 +152,7 @@ impl Loader<'_> {
         drop(opener);
         self.warn_of_misfits(kind, chosen.split);
         let (engine, reason) = (kind.name(), &chosen.reason);
-        let is_auto = self.config.engine.choice == EngineChoice::Auto;
+        let is_auto = self.config.engine.choice.is_none();
         if is_auto && !kind.is_tensorrt() && self.has_gpu_driver() {
             tracing::warn!(engine, reason, "the engine is chosen: no GPU runs the model");
         } else {
@@ -207,7 +203,7 @@ impl Loader<'_> {
     }
 
     fn not_built(&self, feature: &str) -> EngineError {
-        let is_of_use = self.config.engine.choice != EngineChoice::Auto || has_nvidia_driver();
+        let is_of_use = self.config.engine.choice.is_some() || has_nvidia_driver();
         EngineError::NotAvailable(if is_of_use {
             format!(
                 "this program was built without the feature `{feature}`; build it with --features \

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::engine::EngineInfo;
 use model::package::digest;
 use model::package::manifest::Manifest;
-use settings::{Config, EngineChoice, PrecisionChoice};
+use settings::{Config, PrecisionChoice};
 
 /// Names and values. The output says them of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ impl Terms {
             .and("escape_special_tokens", config.special_token_text.name())
             .and("rescue_precision", config.engine.rescue.name())
             .and("max_item_bytes", config.http.max_item_bytes);
-        if config.engine.choice != EngineChoice::Auto {
-            terms = terms.and("engine", config.engine.choice.name());
+        if let Some(kind) = config.engine.choice {
+            terms = terms.and("engine", kind);
         }
         if config.engine.precision != PrecisionChoice::Auto {
             terms = terms.and("precision", config.engine.precision.name());

@@ -1,5 +1,7 @@
 //! Settings whose values are words: each an enum, with the word of each variant.
 
+use std::fmt;
+
 use serde::Deserialize;
 
 use super::setting::{Words, choices};
@@ -35,13 +37,15 @@ choices! {
         Plain = "true",
     }
 
-    /// What `--engine` takes.
-    EngineChoice {
-        /// The best one that this machine can run.
-        Auto = "auto",
+    /// Which engine runs the model: what `--engine` takes, and the names of `/health`.
+    EngineKind {
+        /// OpenVINO on the CPU.
         OpenVino = "openvino",
+        /// TensorRT on data-centre GPUs.
         TensorRt = "tensorrt",
+        /// TensorRT-RTX on RTX GPUs.
         TensorRtRtx = "tensorrt-rtx",
+        /// A deterministic function of the token ids; for tests and for measuring the server.
         Fake = "fake",
     }
 
@@ -143,10 +147,15 @@ choices! {
     }
 }
 
-impl Words for Option<Normalization> {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("auto", None),
-        ("sentencepiece", Some(Normalization::Sentencepiece)),
-        ("huggingface", Some(Normalization::Huggingface)),
-    ];
+impl EngineKind {
+    /// Whether it runs plans on GPUs.
+    pub const fn is_tensorrt(self) -> bool {
+        matches!(self, Self::TensorRt | Self::TensorRtRtx)
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
 }

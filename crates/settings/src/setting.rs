@@ -137,6 +137,7 @@ impl Words for bool {
 }
 
 /// Makes enums whose variants are words: `choices! { OnStuck { Wait = "false", Exit = "true" } }`.
+/// An `Option` of one also takes `auto`, which is `None`.
 macro_rules! choices {
     ($($(#[$meta:meta])* $name:ident {
         $($(#[$doc:meta])* $variant:ident = $word:literal),* $(,)?
@@ -158,6 +159,11 @@ macro_rules! choices {
 
         impl Words for $name {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),*];
+        }
+
+        impl Words for Option<$name> {
+            const WORDS: &'static [(&'static str, Self)] =
+                &[("auto", None), $(($word, Some($name::$variant))),*];
         }
     )*};
 }

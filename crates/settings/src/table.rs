@@ -75,7 +75,8 @@ settings! {
     /// What decides how the model is run.
     #[derive(Debug, Clone)]
     pub struct EngineConfig at |config| &mut config.engine, with [tensorrt: TensorRtConfig] {
-        choice: EngineChoice = "auto", read::word,
+        /// `None` is the best one that this machine can run.
+        choice: Option<EngineKind> = "auto", read::word,
             "engine", "ENGINE",
             "auto, openvino, tensorrt, tensorrt-rtx, or fake (no model; measures the server)",
             commands: &[Check, Bench, Offline];

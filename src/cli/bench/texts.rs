@@ -17,7 +17,7 @@ use scheduling::batch::packing::{PackedBatch, pack};
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::limits::{MaxBatchTokens, ThreadsPerWorker, Workers};
-use settings::{Config, EngineChoice, PrecisionChoice, cores};
+use settings::{Config, PrecisionChoice, cores};
 
 /// Padded tokens of a batch that are tried, ascending.
 const BUDGETS: [u64; 4] = [256, 512, 1024, 2048];
@@ -104,7 +104,7 @@ impl Bench<'_> {
         let engine = &self.config.engine;
         let with = |precision, workers: u64, threads: u64| {
             let mut config = self.config.clone();
-            config.engine.choice = choice(kind);
+            config.engine.choice = Some(kind);
             config.engine.precision = precision;
             config.engine.workers = Some(Workers::nearest(workers));
             config.engine.threads_per_worker = Some(ThreadsPerWorker::nearest(threads));
@@ -205,16 +205,6 @@ impl Bench<'_> {
 /// Large batches fall out of a processor's cache; measuring them there would take long for nothing.
 const fn budgets(kind: EngineKind) -> &'static [u64] {
     if kind.is_tensorrt() { &GPU_BUDGETS } else { &BUDGETS }
-}
-
-/// What names the engine that was chosen.
-const fn choice(kind: EngineKind) -> EngineChoice {
-    match kind {
-        EngineKind::OpenVino => EngineChoice::OpenVino,
-        EngineKind::TensorRt => EngineChoice::TensorRt,
-        EngineKind::TensorRtRtx => EngineChoice::TensorRtRtx,
-        EngineKind::Fake => EngineChoice::Fake,
-    }
 }
 
 fn run_all(session: &mut dyn Session, batches: &[Batch], next: &AtomicUsize) -> anyhow::Result<()> {

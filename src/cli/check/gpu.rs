@@ -8,7 +8,7 @@ use model::package::ModelPackage;
 use model::package::manifest::plan::{PlanEntry, PlanFlavour};
 use scheduling::batch::plan::Shapes;
 use settings::limits::GPU_BATCH_TOKENS;
-use settings::{Config, EngineChoice};
+use settings::{Config, EngineKind};
 
 use super::{Findings, Verdict};
 
@@ -37,11 +37,8 @@ pub(super) fn check(config: &Config, package: &ModelPackage, findings: &mut Find
 
 /// The verdict when it is absent: bad only when it was asked for by name.
 fn absent(config: &Config, flavours: &[PlanFlavour]) -> Verdict {
-    let needed = match config.engine.choice {
-        EngineChoice::TensorRt => flavours.contains(&PlanFlavour::TensorRt),
-        EngineChoice::TensorRtRtx => flavours.contains(&PlanFlavour::TensorRtRtx),
-        EngineChoice::Auto | EngineChoice::OpenVino | EngineChoice::Fake => false,
-    };
+    let named = config.engine.choice.map(EngineKind::name);
+    let needed = flavours.iter().any(|flavour| named == Some(flavour.name()));
     if needed { Verdict::Bad } else { Verdict::NotNeeded }
 }
 
