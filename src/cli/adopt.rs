@@ -10,10 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 
-use super::load::{Measuring, load, need_vectors};
+use super::load::{Measuring, load, need_vectors, package};
 use super::{Incomplete, value};
 use clock::{Clock, RealClock};
-use model::package::ModelPackage;
 use settings::Config;
 
 mod here;
@@ -84,8 +83,9 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let &least = typed.get_one::<f64>("least-cosine").expect("it has a default");
     let key = text("from-key-file").map(|file| read_key(&PathBuf::from(file))).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    need_vectors(ModelPackage::read_manifest(&config.package)?.manifest())?;
-    let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
+    let package = package(config)?;
+    need_vectors(package.manifest())?;
+    let loaded = load(config, package, Measuring::Skip, &clock, &Arc::default())?;
     let mut here = Here::new(loaded, config)?;
     let url = text("from").expect("clap asks for it");
     let server = Server::find(url, text("from-model"), key, here.manifest())?;

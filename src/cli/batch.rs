@@ -12,7 +12,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::load::need_embeddings;
+use super::load::{need_embeddings, package};
 use super::offline::Production;
 use super::{Incomplete, value};
 use crate::corpus::{
@@ -57,9 +57,8 @@ pub(super) fn command() -> Command {
 pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
-    let package = ModelPackage::read_manifest(&config.package)?;
+    let package = package(config)?;
     need_embeddings(package.manifest())?;
-    let package = package.with_default_prompt(config.default_prompt)?;
     let service = EmbeddingService::new(config, Arc::new(RealClock::new()));
     service.announce(package.manifest());
     let mut windows = Requests::open(input, &service, &config.http)?.peekable();
@@ -68,8 +67,8 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     }
     let length = std::fs::metadata(input).map_or(0, |found| found.len());
     let terms = terms(config, package.manifest());
-    let production =
-        Production { target: OutputTarget::lines(output.clone()), terms, windows, length };
+    let target = OutputTarget::lines(output.clone());
+    let production = Production { package, target, terms, windows, length };
     let maker = |package: ModelPackage, tokenizer, _: &Terms| AnswerMaker {
         service: &service,
         manifest: package.manifest().clone(),

@@ -12,10 +12,11 @@ use serde::Serialize;
 use crate::engine::{Engine, EngineInfo, Session};
 use crate::worker::warm_up_batch;
 use clock::{Clock, RealClock};
+use model::package::ModelPackage;
 use scheduling::batch::Bucket;
 use settings::Config;
 
-use super::load::{Loaded, Measuring, load};
+use super::load::{Loaded, Measuring, load, package};
 use super::{switch, value};
 
 mod graphs;
@@ -77,11 +78,12 @@ struct BenchReport {
 /// Measures and prints; progress goes to the log.
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
+    let package = package(config)?;
+    let loaded = load(config, package.clone(), Measuring::Skip, &clock, &Arc::default())?;
     let info = loaded.chosen.engine.info().clone();
     let span = *typed.get_one("ms-per-shape").expect("it has a default");
     let span = Duration::from_millis(span);
-    let bench = Bench { config, clock: Arc::clone(&clock), span };
+    let bench = Bench { config, package, clock, span };
     let asked = |name: &str| typed.get_flag(name);
     if asked("compare-graphs") && !info.kind.is_tensorrt() {
         bail!("--compare-graphs needs TensorRT on a GPU: {}", loaded.chosen.reason);
@@ -134,6 +136,8 @@ impl BenchReport {
 /// What all measurements need.
 struct Bench<'a> {
     config: &'a Config,
+    /// As it was before anything was loaded.
+    package: ModelPackage,
     clock: Arc<dyn Clock>,
     /// How long each thing is measured.
     span: Duration,
@@ -149,7 +153,7 @@ impl Bench<'_> {
 
     /// The same package with other settings.
     fn reload(&self, config: &Config) -> anyhow::Result<Loaded> {
-        load(config, Measuring::Skip, &self.clock, &Arc::default())
+        load(config, self.package.clone(), Measuring::Skip, &self.clock, &Arc::default())
     }
 }
 

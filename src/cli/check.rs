@@ -90,7 +90,8 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         bail!("{} is not well: {first}{further}", config.package.display());
     }
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-    let loaded = load(config, Measuring::Skip, &clock, &Arc::default())?;
+    let package = package.with_default_prompt(config.default_prompt)?;
+    let loaded = load(config, package, Measuring::Skip, &clock, &Arc::default())?;
     check_engine(config, &loaded, &mut findings)
 }
 

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::load::need_embeddings;
+use super::load::{need_embeddings, package};
 use super::offline::Production;
 use super::{Incomplete, switch, value};
 use crate::corpus::{
@@ -101,9 +101,8 @@ pub(super) fn command() -> Command {
 
 /// Embeds every row.
 pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
-    let package = ModelPackage::read_manifest(&config.package)?;
+    let package = package(config)?;
     need_embeddings(package.manifest())?;
-    let package = package.with_default_prompt(config.default_prompt)?;
     let texts = |name: &str| -> Vec<String> {
         typed.get_many::<String>(name).into_iter().flatten().cloned().collect()
     };
@@ -136,7 +135,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         .and("part_bytes", PART_BYTES);
     let (format, rejected_path) = (target.format, target.rejected_path());
     let (path, length) = (target.path.clone(), windows.input_length());
-    let production = Production { target, terms, windows, length };
+    let production = Production { package, target, terms, windows, length };
     let maker = |_: ModelPackage, tokenizer, terms: &Terms| TextMaker {
         recipe,
         tokenizer,

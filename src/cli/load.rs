@@ -52,17 +52,21 @@ pub(super) struct Chosen {
 
 type Opener<'a> = Box<dyn FnMut(Split) -> Result<Box<dyn Engine>, EngineError> + 'a>;
 
+/// The package that the settings name, of which the manifest alone is read.
+pub(super) fn package(config: &Config) -> anyhow::Result<ModelPackage> {
+    Ok(ModelPackage::read_manifest(&config.package)?.with_default_prompt(config.default_prompt)?)
+}
+
 /// Verifies the package's files, reads its tokenizer and loads the engine. Takes seconds.
 pub(super) fn load(
     config: &Config,
+    package: ModelPackage,
     measuring: Measuring,
     clock: &Arc<dyn Clock>,
     progress: &Arc<Progress>,
 ) -> anyhow::Result<Loaded> {
     progress.enter(StartStage::Verify, None, 0, clock.now());
-    let package = ModelPackage::open(&config.package)?
-        .in_precision(config.engine.precision)?
-        .with_default_prompt(config.default_prompt)?;
+    let package = package.verified()?.in_precision(config.engine.precision)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
     let chosen =

@@ -15,6 +15,8 @@ use settings::{Config, OptimizeFor};
 
 /// An output and the input that it is made from.
 pub(super) struct Production<W> {
+    /// Its files are not verified yet.
+    pub(super) package: ModelPackage,
     pub(super) target: OutputTarget,
     /// Those that are known before the model is loaded.
     pub(super) terms: Terms,
@@ -38,7 +40,7 @@ impl<W> Production<W> {
     where
         W: Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     {
-        let Self { target, terms, windows, length } = self;
+        let Self { package, target, terms, windows, length } = self;
         let mut destination = Destination::open(target, &terms)?;
         if destination.is_finished() {
             let totals = destination.check_finished::<M>(windows)?;
@@ -52,7 +54,7 @@ impl<W> Production<W> {
         // depends on its size, so that must not be chosen anew in each run.
         let measuring = Measuring::MeasureWorkers;
         let Loaded { package, tokenizer, chosen } =
-            load(&config, measuring, &clock, &Arc::default())?;
+            load(&config, package, measuring, &clock, &Arc::default())?;
         let Chosen { engine, shapes, split, max_batch_tokens, .. } = chosen;
         let terms = terms.run_by(engine.info(), max_batch_tokens.as_usize());
         destination.begin(&terms)?;

@@ -25,7 +25,7 @@ use model::package::ModelPackage;
 use model::tokenize::OpenAiEncoding;
 use settings::Config;
 
-use super::load::{Chosen, Measuring, load};
+use super::load::{Chosen, Measuring, load, package};
 
 /// How long answers that are ready may take to reach their clients at the end, at least.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -42,10 +42,10 @@ pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let service = Arc::new(EmbeddingService::new(config, Arc::clone(&clock)));
     // A wrong directory is said at once, before the port is taken.
-    let package = ModelPackage::read_manifest(&config.package)?;
-    service.announce(package.with_default_prompt(config.default_prompt)?.manifest());
+    let package = package(config)?;
+    service.announce(package.manifest());
     let entrance = open(config)?;
-    http::block_on(run(config, service, clock, entrance))
+    http::block_on(run(config, package, service, clock, entrance))
 }
 
 fn open(config: &Config) -> anyhow::Result<Entrance> {
@@ -64,6 +64,7 @@ fn open(config: &Config) -> anyhow::Result<Entrance> {
 
 async fn run(
     config: &Config,
+    package: ModelPackage,
     service: Arc<EmbeddingService>,
     clock: Arc<dyn Clock>,
     entrance: Entrance,
@@ -77,7 +78,8 @@ async fn run(
     let http = config.http.clone();
     let server = http::serve(entrance, Arc::clone(&service), http, drain_timeout, shutdown);
     let mut parts = ProcessParts { server: tokio::task::spawn_local(server), pool: None };
-    let mut loading = spawn_loader(config.clone(), Arc::clone(&service), Arc::clone(&clock))?;
+    let (own, all) = (config.clone(), Arc::clone(&service));
+    let mut loading = spawn_loader(own, package, all, Arc::clone(&clock))?;
     let mut left = None;
     let outcome = loop {
         tokio::select! {
@@ -217,7 +219,7 @@ impl ProcessParts {
 }
 
 /// Why the process ends when its workers cannot go on.
-pub(super) fn pool_lost(reason: &str) -> anyhow::Error {
+fn pool_lost(reason: &str) -> anyhow::Error {
     anyhow!("the model cannot be run any more: {reason}")
 }
 
@@ -239,6 +241,7 @@ async fn flush(server: JoinHandle<io::Result<()>>, time: Duration) -> anyhow::Re
 /// Loads on a thread of its own, so that health is answered meanwhile.
 fn spawn_loader(
     config: Config,
+    package: ModelPackage,
     service: Arc<EmbeddingService>,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<WorkerPool>>> {
@@ -247,21 +250,22 @@ fn spawn_loader(
         .name("duovec-loader".to_owned())
         .spawn(move || {
             // The receiver is gone only when the process is ending already.
-            let _ = done.send(start(&config, &service, clock));
+            let _ = done.send(start(&config, package, &service, clock));
         })
         .context("cannot start the thread that loads the model")?;
     Ok(loading)
 }
 
 /// Loads the model, opens the workers and makes the service ready.
-pub(super) fn start(
+fn start(
     config: &Config,
+    package: ModelPackage,
     service: &EmbeddingService,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<WorkerPool> {
     let begin = clock.now();
     let progress = service.progress();
-    let loaded = load(config, Measuring::Measure, &clock, &progress)?;
+    let loaded = load(config, package, Measuring::Measure, &clock, &progress)?;
     if let Some(encoding) = OpenAiEncoding::of(config.token_input) {
         encoding.load();
     }

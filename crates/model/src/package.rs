@@ -64,11 +64,18 @@ impl ModelPackage {
     /// # Errors
     /// The first file that is missing or differs; see [`PackageError`].
     pub fn open(directory: &Path) -> Result<Self, PackageError> {
-        let package = Self::read_manifest(directory)?;
-        for (name, entry) in &package.manifest.files {
-            package.verify_file(name, entry)?;
+        Self::read_manifest(directory)?.verified()
+    }
+
+    /// The same package, every file of which is there with its size and digest.
+    ///
+    /// # Errors
+    /// The first file that is missing or differs.
+    pub fn verified(self) -> Result<Self, PackageError> {
+        for (name, entry) in &self.manifest.files {
+            self.verify_file(name, entry)?;
         }
-        Ok(package)
+        Ok(self)
     }
 
     /// The same package with other plans in its manifest, which are not verified yet.
