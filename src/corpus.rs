@@ -47,7 +47,7 @@ pub(crate) use job::Totals;
 use lanes::{Lanes, RanWindow, Task};
 pub(crate) use output::{OutputFormat, stream};
 pub(crate) use progress::{CorpusProgress, Done};
-pub(crate) use recipe::{CorpusChunks, DENSE_TYPES, Recipe, RecipeOptions, VECTORS};
+pub(crate) use recipe::{CorpusChunks, DENSE_TYPES, Recipe, VECTORS};
 pub(crate) use terms::{PieceDigest, Terms};
 pub(crate) use texts::TextMaker;
 pub(crate) use window::{WindowLimits, Windows};

@@ -12,10 +12,9 @@ use super::offline::Production;
 use super::{Incomplete, switch, value};
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
-    OutputFormat, OutputTarget, Recipe, RecipeOptions, Terms, TextMaker, Totals, VECTORS,
-    WindowLimits, Windows,
+    OutputFormat, OutputTarget, Recipe, Terms, TextMaker, Totals, VECTORS, WindowLimits, Windows,
 };
-use crate::service::InputType;
+use crate::service::{InputType, ignores};
 use model::package::ModelPackage;
 use model::package::manifest::{Manifest, ModelKind};
 use scheduling::batch::Vectors;
@@ -124,7 +123,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let files = InputFile::find(&names, typed.get_one("input-format").copied())?;
     InputFile::refuse_output(&files, &names, &target.path)?;
     let input = InputRows::new(&files, columns.clone(), config.http.max_item_bytes.as_usize());
-    let mut windows = Windows::new(input, limits, columns.kept.len());
+    let mut windows = Windows::new(input, limits);
     target.format.check_types(windows.look()?)?;
     let terms = recipe
         .complete(Terms::of_model(config, package.manifest()))
@@ -158,8 +157,8 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
 /// header.
 fn tell_of_missing_prompts(manifest: &Manifest, typed: &ArgMatches) {
     let is_typed = typed.value_source("input-type") == Some(ValueSource::CommandLine);
-    let wants_none = typed.get_one("input-type") == Some(&InputType::Default);
-    if is_typed && !wants_none && manifest.prompts.are_none() {
+    let &asked = typed.get_one("input-type").expect("it has a default");
+    if is_typed && ignores(manifest, asked) {
         tracing::warn!("the model has no prompts, so that --input-type changes nothing");
     }
 }
@@ -179,15 +178,18 @@ fn recipe(
     if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
         return Err(wrong("--sparse-min-weight: use a number, zero or above"));
     }
-    let asked = RecipeOptions {
+    let input_type = *typed.get_one("input-type").expect("it has a default");
+    let recipe = Recipe {
         vectors: typed.get_one("vectors").copied().unwrap_or(default),
-        input_type: *typed.get_one("input-type").expect("it has a default"),
-        dimensions: number(typed, "dimensions")?,
+        prompt: Recipe::prompt(&manifest, input_type)?,
+        dimensions: number(typed, "dimensions")?.unwrap_or(manifest.hidden_size),
         selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
         numbers: *typed.get_one("dense-type").expect("it has a default"),
         chunks: chunks(typed)?,
+        manifest,
     };
-    Recipe::new(manifest, asked)
+    recipe.check()?;
+    Ok(recipe)
 }
 
 fn chunks(typed: &ArgMatches) -> Result<Option<CorpusChunks>, CorpusError> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::error::CorpusError;
 use super::input::Columns;
 use super::kept;
-use super::recipe::Recipe;
+use super::recipe::{Recipe, word};
 use super::terms::Terms;
 use super::window::RowWindow;
 use crate::service::EmbeddedItem;
@@ -34,12 +34,8 @@ impl OutputFormat {
     pub(crate) const WORDS: [(&'static str, Self); 3] =
         [("parquet", Self::Parquet), ("jsonl", Self::Jsonl), ("npy", Self::Npy)];
 
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Parquet => "parquet",
-            Self::Jsonl => "jsonl",
-            Self::Npy => "npy",
-        }
+    pub(crate) fn name(self) -> &'static str {
+        word(&Self::WORDS, self)
     }
 
     /// That of a file with this name; `None` for the name of a folder.

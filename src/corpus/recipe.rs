@@ -24,19 +24,6 @@ pub(crate) const DENSE_TYPES: [(&str, NumberType); 6] = [
     ("ubinary", NumberType::Ubinary),
 ];
 
-/// What is asked for, as far as the model decides whether it can be had.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RecipeOptions {
-    pub(crate) vectors: Vectors,
-    pub(crate) input_type: InputType,
-    /// `None` is the model's hidden size.
-    pub(crate) dimensions: Option<usize>,
-    pub(crate) selection: Selection,
-    pub(crate) numbers: NumberType,
-    /// How texts are cut into chunks; `None` when they are not.
-    pub(crate) chunks: Option<CorpusChunks>,
-}
-
 /// Chunks of a corpus.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CorpusChunks {
@@ -52,16 +39,42 @@ pub(crate) struct CorpusChunks {
 pub(crate) struct Recipe {
     pub(crate) manifest: Manifest,
     pub(crate) vectors: Vectors,
-    pub(super) prompt: Option<PromptName>,
-    pub(super) dimensions: usize,
-    pub(super) selection: Selection,
-    pub(super) numbers: NumberType,
-    pub(super) chunks: Option<CorpusChunks>,
+    pub(crate) prompt: Option<PromptName>,
+    /// Floats of a dense vector.
+    pub(crate) dimensions: usize,
+    pub(crate) selection: Selection,
+    pub(crate) numbers: NumberType,
+    /// How texts are cut into chunks; `None` when they are not.
+    pub(crate) chunks: Option<CorpusChunks>,
 }
 
 impl Recipe {
-    pub(crate) fn new(manifest: Manifest, asked: RecipeOptions) -> Result<Self, CorpusError> {
-        let RecipeOptions { vectors, input_type, dimensions, selection, numbers, chunks } = asked;
+    /// The prompt of texts for this use.
+    ///
+    /// # Errors
+    /// When the model has other prompts, or needs none because nothing runs.
+    pub(crate) fn prompt(
+        manifest: &Manifest,
+        input_type: InputType,
+    ) -> Result<Option<PromptName>, CorpusError> {
+        let problem = if manifest.has_question_table() && input_type == InputType::Query {
+            "a table weighs the model's queries, which need no run; ask a server of it".to_owned()
+        } else {
+            match prompt(manifest, input_type) {
+                Ok(prompt) => return Ok(prompt),
+                Err(EmbedError::NoPrompt(_)) => {
+                    "the model has no such prompt; use another --input-type".to_owned()
+                }
+                Err(other) => other.to_string(),
+            }
+        };
+        Err(CorpusError::Options(problem))
+    }
+
+    /// # Errors
+    /// When the model cannot give what it asks for.
+    pub(crate) fn check(&self) -> Result<(), CorpusError> {
+        let Self { manifest, vectors, dimensions, numbers, chunks, .. } = self;
         let wrong = |problem: String| Err(CorpusError::Options(problem));
         if vectors.sparse() && manifest.sparse.is_none() {
             return wrong("the model has no lexical weights; use --vectors dense".to_owned());
@@ -72,35 +85,21 @@ impl Recipe {
         if chunks.is_some_and(|chunks| chunks.late) && manifest.kind == ModelKind::Sparse {
             return wrong("the model weighs words by whole texts; leave --late out".to_owned());
         }
-        if manifest.has_question_table() && input_type == InputType::Query {
-            return wrong(
-                "a table weighs the model's queries, which need no run; ask a server of it".into(),
-            );
-        }
-        let prompt = match prompt(&manifest, input_type) {
-            Ok(prompt) => prompt,
-            Err(EmbedError::NoPrompt(_)) => {
-                return wrong("the model has no such prompt; use another --input-type".to_owned());
-            }
-            Err(other) => return wrong(other.to_string()),
-        };
         let allowed = manifest.dimensions();
-        let dimensions = dimensions.unwrap_or(manifest.hidden_size);
-        if vectors.dense() && !allowed.contains(&dimensions) {
+        if vectors.dense() && !allowed.contains(dimensions) {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             return wrong(format!(
                 "dimensions {dimensions} is not supported; use {}",
                 allowed.join(" or ")
             ));
         }
-        let recipe = Self { manifest, vectors, prompt, dimensions, selection, numbers, chunks };
-        if vectors.dense() && numbers.needs_ranges() && recipe.ranges().is_none() {
+        if vectors.dense() && numbers.needs_ranges() && self.ranges().is_none() {
             return wrong(format!(
                 "the package has no ranges for bytes and bits of vectors of {dimensions} numbers; \
                  use --dense-type f16"
             ));
         }
-        Ok(recipe)
+        Ok(())
     }
 
     /// Where the numbers of its vectors lie; `None` when the package does not say.
@@ -158,6 +157,7 @@ impl Recipe {
     }
 }
 
-fn word<T: PartialEq>(words: &[(&'static str, T)], meant: T) -> &'static str {
+/// The word of a flag for what is meant.
+pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], meant: T) -> &'static str {
     words.iter().find(|(_, known)| *known == meant).map_or("", |(word, _)| word)
 }

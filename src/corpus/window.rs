@@ -66,7 +66,6 @@ fn arrow_bytes(column: ArrayRef, bytes: &mut Vec<u8>) -> Result<(), arrow_schema
 pub(crate) struct Windows {
     input: InputRows,
     limits: WindowLimits,
-    columns: usize,
     /// What was read beyond the end of the last window.
     left: Option<Chunk>,
     next_row: u64,
@@ -74,9 +73,9 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// `columns` is the number of kept columns.
-    pub(crate) const fn new(input: InputRows, limits: WindowLimits, columns: usize) -> Self {
-        Self { input, limits, columns, left: None, next_row: 0, position: 0 }
+    /// Nothing is read yet.
+    pub(crate) const fn new(input: InputRows, limits: WindowLimits) -> Self {
+        Self { input, limits, left: None, next_row: 0, position: 0 }
     }
 
     /// Reads the first rows, so that a column that is not there is said before anything is made of
@@ -95,7 +94,7 @@ impl Windows {
     /// The next window; `None` at the end of the input.
     fn read(&mut self) -> Result<Option<Window<RowWindow>>, CorpusError> {
         let mut rows: Vec<Row> = Vec::new();
-        let mut kept = vec![Vec::new(); self.columns];
+        let mut kept: Vec<Vec<ArrayRef>> = Vec::new();
         let (start, mut end) = (self.position, self.position);
         let mut bytes = 0;
         while rows.len() < self.limits.rows && bytes < self.limits.bytes {
@@ -109,6 +108,7 @@ impl Windows {
             let taken = take(&chunk.rows, room, self.limits.bytes, &mut bytes);
             let (chunk, left) = split(chunk, taken);
             rows.extend(chunk.rows);
+            kept.resize_with(chunk.kept.len(), Vec::new);
             for (pieces, column) in kept.iter_mut().zip(chunk.kept) {
                 pieces.push(column);
             }
@@ -193,7 +193,7 @@ mod tests {
         let columns = Columns { text: "text".to_owned(), kept: vec!["id".to_owned()] };
         let files = [InputFile { path: file.path().to_owned(), format: InputFormat::Jsonl }];
         let input = InputRows::new(&files, columns, 1000);
-        (file, Windows::new(input, limits, 1))
+        (file, Windows::new(input, limits))
     }
 
     fn all(windows: Windows) -> Vec<Window<RowWindow>> {
@@ -236,12 +236,12 @@ mod tests {
     fn digests(folder: &Path, lines: &str, name: &str, kept: &[&str]) -> Vec<String> {
         let path = folder.join(name);
         std::fs::write(&path, lines).expect("written");
-        let kept: Vec<String> = kept.iter().map(|&name| name.to_owned()).collect();
-        let columns = Columns { text: "text".to_owned(), kept: kept.clone() };
+        let kept = kept.iter().map(|&name| name.to_owned()).collect();
+        let columns = Columns { text: "text".to_owned(), kept };
         let files = [InputFile { path, format: InputFormat::Jsonl }];
         let input = InputRows::new(&files, columns, 1000);
         let limits = WindowLimits { rows: 2, bytes: usize::MAX };
-        let windows = all(Windows::new(input, limits, kept.len()));
+        let windows = all(Windows::new(input, limits));
         windows.into_iter().map(|window| window.digest).collect()
     }
 
