@@ -106,12 +106,12 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let prompts: Vec<String> = typed.get_many("prompt").into_iter().flatten().cloned().collect();
     let mut search = Search { here: &mut here, probes: &probes, there: &there, least };
     let own = search.here.own_way();
-    let own_score = search.compare(&own)?;
-    let found = match own_score.all_agree() {
+    let own = search.compare(&own)?;
+    let found = match own.all_agree() {
         true => None,
         false => {
             tracing::info!("vectors differ: other settings are tried");
-            Some(search.closest(&own, &prompts)?)
+            Some(search.closest(&own.way, &prompts)?)
         }
     };
     let is_unit = lengths.iter().all(|length| (length - 1.0).abs() <= UNIT_ERROR);
@@ -121,7 +121,7 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         probes: &probes,
         there: &there,
         least,
-        own: (own, own_score),
+        own,
         found,
         width,
         lengths: Some(lengths).filter(|_| !is_unit),

@@ -134,7 +134,7 @@ impl<'a> BatchRequest<'a> {
 }
 
 /// The name that a line gives itself though it is no request, and what to send instead.
-fn not_a_request(number: u64, line: &[u8], problem: String) -> (Option<String>, String) {
+fn not_a_request(number: u64, line: &[u8], problem: String) -> RequestLine {
     let fields: Map<String, Value> = serde_json::from_slice(line).unwrap_or_default();
     let is_other =
         |name: &&str| fields.get(*name).is_some_and(|value| !value.is_string() && !value.is_null());
@@ -144,7 +144,8 @@ fn not_a_request(number: u64, line: &[u8], problem: String) -> (Option<String>, 
         "line {number} is not a request: send an object with custom_id, method, url and body; \
          {problem}"
     );
-    (fields.get("custom_id").and_then(Value::as_str).map(str::to_owned), message)
+    let custom_id = fields.get("custom_id").and_then(Value::as_str).map(str::to_owned);
+    RequestLine::invalid(number, custom_id, message)
 }
 
 /// A line of the output.
@@ -222,9 +223,9 @@ impl<'a> Requests<'a> {
             let number = self.lines.number();
             digest.add(number.to_le_bytes());
             digest.add(line.as_deref().unwrap_or_else(|problem| problem.as_bytes()));
-            let (custom_id, asked) = self.request(number, line);
-            items += asked.as_ref().map_or(1, Asked::items);
-            requests.push(RequestLine { number, custom_id, asked });
+            let request = self.request(number, line);
+            items += request.asked.as_ref().map_or(1, Asked::items);
+            requests.push(request);
         }
         let Some(first) = requests.first() else { return Ok(None) };
         let place = format!("line {} of {}", first.number, self.path.display());
@@ -232,22 +233,14 @@ impl<'a> Requests<'a> {
         Ok(Some(Window { content: requests, digest, place, bytes }))
     }
 
-    /// The name that a line gives itself, and what it asks.
-    fn request(
-        &self,
-        number: u64,
-        line: Result<Vec<u8>, String>,
-    ) -> (Option<String>, Result<Asked, LineEnd>) {
+    fn request(&self, number: u64, line: Result<Vec<u8>, String>) -> RequestLine {
         let line = match line {
             Ok(line) => line,
-            Err(problem) => return (None, Err(LineEnd::Invalid(problem))),
+            Err(problem) => return RequestLine::invalid(number, None, problem),
         };
         let BatchRequest { custom_id, method, url, body } = match BatchRequest::parse(&line) {
             Ok(asked) => asked,
-            Err(problem) => {
-                let (custom_id, message) = not_a_request(number, &line, problem);
-                return (custom_id, Err(LineEnd::Invalid(message)));
-            }
+            Err(problem) => return not_a_request(number, &line, problem),
         };
         let asked = match method.as_deref() {
             None | Some("POST") => {
@@ -264,7 +257,7 @@ impl<'a> Requests<'a> {
                 );
             });
         }
-        (Some(custom_id), asked)
+        RequestLine { number, custom_id: Some(custom_id), asked }
     }
 }
 
@@ -333,6 +326,10 @@ impl Maker for AnswerMaker<'_> {
 }
 
 impl RequestLine {
+    const fn invalid(number: u64, custom_id: Option<String>, message: String) -> Self {
+        Self { number, custom_id, asked: Err(LineEnd::Invalid(message)) }
+    }
+
     fn write(&self, end: &LineEnd, lines: &mut Vec<u8>) {
         let id = format!("batch_req_{:08}", self.number);
         let custom_id = self.custom_id.as_deref();

@@ -71,8 +71,11 @@ impl<P> Task<P> {
     /// # Errors
     /// When the engine has no shape for a text that the model takes.
     pub(super) fn pack(
-        (index, digest, span): (usize, String, u64),
-        (prepared, items): (P, Vec<TokenIds>),
+        index: usize,
+        digest: String,
+        bytes: u64,
+        prepared: P,
+        items: &[TokenIds],
         machine: &Machine,
     ) -> Result<(Arc<Running<P>>, Vec<Self>), CorpusError> {
         let lengths: Vec<usize> = items.iter().map(TokenIds::room).collect();
@@ -82,7 +85,7 @@ impl<P> Task<P> {
         let (rows, batches_left) = (Mutex::new(vec![None; items.len()]), batches.len().into());
         let running = Arc::new(Running { index, digest, prepared, rows, batches_left });
         let task = |PackedBatch { bucket, items: places }| {
-            let span = (span * places.len() as u64) as f64 / items.len() as f64;
+            let span = (bytes * places.len() as u64) as f64 / items.len() as f64;
             let items = places.iter().map(|&place| items[place].clone()).collect();
             Self { running: Arc::clone(&running), bucket, places, items, span }
         };

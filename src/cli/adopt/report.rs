@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::here::{Here, Prompt, Way};
+use super::here::{Here, Prompt};
 use super::probes::Probe;
 use super::search::Score;
 use super::server::{Server, TheirAnswer};
@@ -19,9 +19,9 @@ pub(super) struct Report<'a> {
     pub(super) there: &'a [TheirAnswer],
     pub(super) least: f64,
     /// With the settings that were given.
-    pub(super) own: (Way, Score),
+    pub(super) own: Score,
     /// With the settings that agree best, if those do not.
-    pub(super) found: Option<(Way, Score)>,
+    pub(super) found: Option<Score>,
     /// Numbers of the server's vectors.
     pub(super) width: usize,
     /// The least and the greatest length of its vectors, if they are not of length one.
@@ -48,19 +48,18 @@ impl Report<'_> {
             self.width,
             self.here.name()
         );
-        let (way, score) = &self.own;
-        text += &self.settings("with the settings here", way, score);
-        if let Some((way, score)) = self.found.as_ref().filter(|_| !differences.is_empty()) {
-            text += &self.settings("with the settings that agree best", way, score);
+        text += &self.settings("with the settings here", &self.own);
+        if let Some(score) = self.found.as_ref().filter(|_| !differences.is_empty()) {
+            text += &self.settings("with the settings that agree best", score);
         }
         for Difference { what, here, there, cure } in &differences {
             let _ = writeln!(text, "differs: {what}: here {here}, there {there}; {cure}");
         }
-        if self.longest < self.own.0.tokens {
+        if self.longest < self.own.way.tokens {
             let longest = self.longest;
             let _ = writeln!(text, "not compared: texts of more than {longest} tokens (--longest)");
         }
-        let (_, closest) = self.found.as_ref().unwrap_or(&self.own);
+        let closest = self.found.as_ref().unwrap_or(&self.own);
         text += &self.probes_that_differ(closest);
         (text, self.verdict(&differences, closest))
     }
@@ -70,7 +69,7 @@ impl Report<'_> {
         if differences.is_empty() && closest.all_agree() {
             return Ok(());
         }
-        let differing = compared - self.own.1.agreeing;
+        let differing = compared - self.own.agreeing;
         let start = match differing {
             0 => "the vectors have the same directions, and differ otherwise".to_owned(),
             _ => format!("{differing} of {compared} probes differ"),
@@ -94,7 +93,8 @@ impl Report<'_> {
     }
 
     /// A line for the settings, a line for how well they agree.
-    fn settings(&self, title: &str, way: &Way, score: &Score) -> String {
+    fn settings(&self, title: &str, score: &Score) -> String {
+        let way = &score.way;
         let reading = &self.here.readings()[way.reading];
         let compared = score.compared();
         format!(
@@ -139,8 +139,8 @@ impl Report<'_> {
             let cure = "only a store that compares by cosine can take both".to_owned();
             add("length of vectors (normalization)", &1, &there, cure);
         }
-        let Some((way, score)) = &self.found else { return all };
-        let own = &self.own.0;
+        let Some(score) = &self.found else { return all };
+        let (own, way) = (&self.own.way, &score.way);
         if way.prompt != own.prompt {
             let (here, there) = (self.prompt(&own.prompt), self.prompt(&way.prompt));
             add("prompt", &here, &there, prompt_cure(&way.prompt));
@@ -167,7 +167,7 @@ impl Report<'_> {
         if way.tokens != own.tokens {
             let cure = format!("{anew} --max-tokens {}", way.tokens);
             add("tokens of a text", &own.tokens, &way.tokens, cure);
-        } else if self.takes_more(way, score) {
+        } else if self.takes_more(score) {
             let cure = format!("{anew} a greater --max-tokens, if the model takes more");
             add("tokens of a text", &own.tokens, &"more", cure);
         }
@@ -175,7 +175,8 @@ impl Report<'_> {
     }
 
     /// Whether nothing differs but texts that are cut here.
-    fn takes_more(&self, way: &Way, score: &Score) -> bool {
+    fn takes_more(&self, score: &Score) -> bool {
+        let way = &score.way;
         let differs = |cosine: &Option<f64>| cosine.is_some_and(|cosine| cosine < self.least);
         let pairs = self.probes.iter().zip(&score.cosines);
         let mut differing = pairs.filter(|(_, cosine)| differs(cosine)).peekable();

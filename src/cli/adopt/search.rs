@@ -31,6 +31,8 @@ pub(super) struct Search<'a> {
 /// How well the vectors agree.
 #[derive(Debug, Clone)]
 pub(super) struct Score {
+    /// The settings of the package's vectors.
+    pub(super) way: Way,
     /// Of each probe; nothing for those that the server refuses, and for those that were not asked
     /// for.
     pub(super) cosines: Vec<Option<f64>>,
@@ -63,11 +65,7 @@ impl Search<'_> {
 
     /// The settings that agree best with the server. Each kind of setting is looked for with the
     /// probes that show it, and those that were found before it.
-    pub(super) fn closest(
-        &mut self,
-        own: &Way,
-        prompts: &[String],
-    ) -> anyhow::Result<(Way, Score)> {
+    pub(super) fn closest(&mut self, own: &Way, prompts: &[String]) -> anyhow::Result<Score> {
         let mut candidates = Vec::new();
         for prompt in self.prompts(own, prompts) {
             for pooling in Pooling::ALL {
@@ -81,8 +79,7 @@ impl Search<'_> {
         let limits = LIMITS.iter().filter(|&&tokens| tokens < own.tokens);
         let candidates = limits.map(|&tokens| Way { tokens, ..best.clone() });
         let best = self.best(&best, candidates.collect(), ProbeKind::is_length)?;
-        let score = self.compare(&best)?;
-        Ok((best, score))
+        self.compare(&best)
     }
 
     /// The first one of the best.
@@ -92,14 +89,14 @@ impl Search<'_> {
         candidates: Vec<Way>,
         shows: fn(ProbeKind) -> bool,
     ) -> anyhow::Result<Way> {
-        let mut best = (so_far.clone(), self.compare_some(so_far, shows)?);
+        let mut best = self.compare_some(so_far, shows)?;
         for way in candidates {
             let score = self.compare_some(&way, shows)?;
-            if score.is_better(&best.1) {
-                best = (way, score);
+            if score.is_better(&best) {
+                best = score;
             }
         }
-        Ok(best.0)
+        Ok(best.way)
     }
 
     fn compare_some(
@@ -119,7 +116,7 @@ impl Search<'_> {
             cosines.push(cosine.transpose()?);
         }
         let agreeing = cosines.iter().flatten().filter(|cosine| **cosine >= self.least).count();
-        Ok(Score { cosines, agreeing })
+        Ok(Score { way: way.clone(), cosines, agreeing })
     }
 
     /// None, the package's own, and others.

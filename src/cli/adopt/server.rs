@@ -22,6 +22,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A vector of a hundred thousand numbers as decimals is far shorter.
 const ANSWER_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Where text-embeddings-inference takes texts.
+const TEI_ROUTE: &str = "/embed";
+
 /// A server and how it is asked.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -82,9 +85,9 @@ impl Server {
         let client = client.build().context("cannot make an HTTP client")?;
         let mut server = Self { client, url: String::new(), key, dialect: Dialect::Tei };
         let mut refusals = Vec::new();
-        for (place, is_tei) in routes(url) {
+        for place in routes(url) {
             server.url = place;
-            server.dialect = match is_tei {
+            server.dialect = match server.url.ends_with(TEI_ROUTE) {
                 true => Dialect::Tei,
                 false => Dialect::OpenAi { model: server.model(model, manifest)? },
             };
@@ -192,16 +195,16 @@ fn text_of(response: Response) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The places to ask, and whether each is a route of text-embeddings-inference.
-fn routes(url: &str) -> Vec<(String, bool)> {
+/// The places to ask.
+fn routes(url: &str) -> Vec<String> {
     let url = url.trim_end_matches('/');
-    if url.ends_with("/embed") || url.ends_with("/embeddings") {
-        return vec![(url.to_owned(), url.ends_with("/embed"))];
+    if url.ends_with(TEI_ROUTE) || url.ends_with("/embeddings") {
+        return vec![url.to_owned()];
     }
     if url.ends_with("/v1") {
-        return vec![(format!("{url}/embeddings"), false)];
+        return vec![format!("{url}/embeddings")];
     }
-    vec![(format!("{url}/embed"), true), (format!("{url}/v1/embeddings"), false)]
+    vec![format!("{url}{TEI_ROUTE}"), format!("{url}/v1/embeddings")]
 }
 
 /// What an answer says went wrong: in OpenAI's form, TEI's, or as it is.
@@ -219,7 +222,7 @@ mod tests {
 
     #[test]
     fn an_address_is_asked_by_both_dialects_unless_it_says_one() {
-        let both = [("http://a:1/embed", true), ("http://a:1/v1/embeddings", false)];
+        let both = ["http://a:1/embed", "http://a:1/v1/embeddings"];
         for (url, expected) in [
             ("http://a:1", &both[..]),
             ("http://a:1/", &both),
@@ -227,9 +230,7 @@ mod tests {
             ("http://a:1/v1/embeddings", &both[1..]),
             ("http://a:1/embed", &both[..1]),
         ] {
-            let found = routes(url);
-            let found: Vec<_> = found.iter().map(|(url, is_tei)| (&**url, *is_tei)).collect();
-            assert_eq!(found, expected, "{url}");
+            assert_eq!(routes(url), expected, "{url}");
         }
     }
 
