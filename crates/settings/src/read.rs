@@ -51,10 +51,12 @@ pub(super) fn word<T: Words>(typed: &RawValue) -> Read<T> {
 
 fn one_word<T: Words>(text: &str) -> Read<T> {
     let named = T::WORDS.iter().find(|(word, _)| *word == text);
-    named.map(|(_, value)| *value).ok_or_else(|| {
-        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
-        vec![format!("'{text}' is not one of {}", words.join(", "))]
-    })
+    let unknown = || vec![format!("'{text}' is not one of {}", all_words::<T>())];
+    named.map(|(_, value)| *value).ok_or_else(unknown)
+}
+
+fn all_words<T: Words>() -> String {
+    T::WORDS.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
 }
 
 /// The default where nothing, or an empty text, is typed.
@@ -90,35 +92,39 @@ pub(super) fn list(typed: &RawValue) -> Read<Vec<String>> {
 
 /// Words of a list, each once and at least one. A default is one text, with commas in it.
 pub(super) fn words<T: Words + PartialEq>(typed: &RawValue) -> Read<Vec<T>> {
-    let (mut found, mut problems) = (Vec::new(), Vec::new());
-    for text in list(typed)?.iter().flat_map(|value| value.split(',')) {
-        match one_word(text) {
-            Ok(word) if !found.contains(&word) => found.push(word),
-            Ok(_) => problems.push(format!("'{text}' is named twice")),
-            Err(unknown) => problems.extend(unknown),
-        }
-    }
-    if found.is_empty() && problems.is_empty() {
-        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
-        problems.push(format!("name at least one of {}", words.join(", ")));
-    }
-    if problems.is_empty() { Ok(found) } else { Err(problems) }
+    let (values, quoted) = (list(typed)?, |text: &str| format!("'{text}'"));
+    let none = format!("name at least one of {}", all_words::<T>());
+    each_once(values.iter().flat_map(|value| value.split(',')), one_word, quoted, &none)
 }
 
 /// CUDA's numbers of GPUs.
 pub(super) fn devices(typed: &RawValue) -> Read<Vec<usize>> {
-    let (mut devices, mut problems) = (Vec::new(), Vec::new());
-    for text in list(typed)? {
-        match text.parse() {
-            Ok(device) if !devices.contains(&device) => devices.push(device),
-            Ok(_) => problems.push(format!("GPU {text} is named twice")),
-            Err(_) => problems.push(format!("'{text}' is not the number of a GPU")),
+    let number = |text: &str| {
+        text.parse().or_else(|_| wrong(format!("'{text}' is not the number of a GPU")))
+    };
+    let (values, named) = (list(typed)?, |text: &str| format!("GPU {text}"));
+    each_once(values.iter().map(String::as_str), number, named, "name at least one GPU, such as 0")
+}
+
+/// Values of a list, each once and at least one; `none` says so.
+fn each_once<'a, T: PartialEq>(
+    texts: impl Iterator<Item = &'a str>,
+    read: impl Fn(&str) -> Read<T>,
+    named: impl Fn(&str) -> String,
+    none: &str,
+) -> Read<Vec<T>> {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    for text in texts {
+        match read(text) {
+            Ok(value) if !found.contains(&value) => found.push(value),
+            Ok(_) => problems.push(format!("{} is named twice", named(text))),
+            Err(wrong) => problems.extend(wrong),
         }
     }
-    if devices.is_empty() && problems.is_empty() {
-        problems.push("name at least one GPU, such as 0".to_owned());
+    if found.is_empty() && problems.is_empty() {
+        problems.push(none.to_owned());
     }
-    if problems.is_empty() { Ok(devices) } else { Err(problems) }
+    if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
 
 /// No key at all opens the server to everyone, so it must not come about by mistake.

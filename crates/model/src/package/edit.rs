@@ -25,8 +25,6 @@ const KERNELS_ENDING: &str = ".kernels";
 const DIGEST_IN_NAME: usize = 16;
 /// The name in the log, which operators filter by: part of the server's, whatever the crate's is.
 const LOG_TARGET: &str = "duovec::package::edit";
-/// Bytes written at once.
-const WRITE_BYTES: usize = 1 << 22;
 
 /// Why a package could not be changed. It is left as it was.
 #[allow(missing_docs, reason = "each message says it")]
@@ -181,9 +179,7 @@ fn write_whole(
     let (unfinished, target) = (directory.join(unfinished), directory.join(name));
     let write = || -> io::Result<()> {
         let mut file = File::create(&unfinished)?;
-        for part in content.chunks(WRITE_BYTES) {
-            file.write_all(part)?;
-        }
+        file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&unfinished, &target)?;
         // The directory's entry must be on disk before the manifest names the file.
@@ -303,7 +299,7 @@ mod tests {
         fs::write(folder.path().join(&left), "by a killed process").expect("it is writable");
         fs::write(folder.path().join("manifest.json"), "{}").expect("it is writable");
         let editor = PackageEditor::open(folder.path()).expect("nobody else has it");
-        let kernels = vec![7; 3 * WRITE_BYTES];
+        let kernels = vec![7; 12 << 20];
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
