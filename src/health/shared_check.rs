@@ -1,19 +1,16 @@
 //! One deep check at a time: whoever asks while one runs gets its report.
 
-use std::future::Future;
-
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use crate::health::WorkerCheck;
 
-/// The checks of all workers, once the last one has ended.
-type LatestChecks = Option<Vec<WorkerCheck>>;
-
-/// The check that runs, for those who come meanwhile.
+/// The check that runs, for those who come meanwhile: its task and what that gives.
 #[derive(Debug, Default)]
 pub(crate) struct SharedCheck {
-    latest: Mutex<Option<watch::Receiver<LatestChecks>>>,
+    latest: Mutex<Option<(AbortHandle, Shared<BoxFuture<'static, Vec<WorkerCheck>>>)>>,
 }
 
 impl SharedCheck {
@@ -24,26 +21,15 @@ impl SharedCheck {
         &self,
         check: impl Future<Output = Vec<WorkerCheck>> + Send + 'static,
     ) -> Vec<WorkerCheck> {
-        let mut report = self.running_or(check);
-        let ended = report.wait_for(Option::is_some).await;
-        ended.map_or_else(|_| Vec::new(), |report| report.clone().unwrap_or_default())
-    }
-
-    fn running_or(
-        &self,
-        check: impl Future<Output = Vec<WorkerCheck>> + Send + 'static,
-    ) -> watch::Receiver<LatestChecks> {
-        let mut latest = self.latest.lock();
-        // A task that has ended has dropped its sender, with or without a report.
-        let runs = |report: &watch::Receiver<LatestChecks>| {
-            report.has_changed().is_ok() && report.borrow().is_none()
+        let begin = || {
+            let task = tokio::spawn(check);
+            (task.abort_handle(), task.map(Result::unwrap_or_default).boxed().shared())
         };
-        if let Some(report) = latest.as_ref().filter(|report| runs(report)) {
-            return report.clone();
-        }
-        let (sender, report) = watch::channel(None);
-        tokio::spawn(async move { sender.send_replace(Some(check.await)) });
-        *latest = Some(report.clone());
-        report
+        let report = {
+            let mut latest = self.latest.lock();
+            let running = latest.take().filter(|(task, _)| !task.is_finished());
+            latest.insert(running.unwrap_or_else(begin)).1.clone()
+        };
+        report.await
     }
 }
