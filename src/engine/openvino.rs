@@ -46,7 +46,7 @@ pub struct OpenVinoModel<'a> {
     clock: Arc<dyn Clock>,
     device: String,
     /// Precisions to try, in this order. Only one, once it is known to agree with the canary.
-    precisions: Vec<Precision>,
+    precisions: Vec<PrecisionChoice>,
     rescue: RescueChoice,
 }
 
@@ -62,43 +62,23 @@ pub struct OpenVinoEngine {
     rescue: Option<Mutex<CompiledModel>>,
 }
 
-/// Arithmetic of the matrix products, in OpenVINO's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Precision {
-    F32,
-    Bf16,
-    F16,
-    /// 8 bits where the graph says so; the rest is f32.
-    Int8,
+/// The precision hint for all operators that the graph leaves open. Beside 8 bits it is f32: half
+/// precision was no faster there and is less exact.
+const fn hint(precision: PrecisionChoice) -> &'static str {
+    match precision {
+        PrecisionChoice::Int8 => PrecisionChoice::F32.name(),
+        _ => precision.name(),
+    }
 }
 
-impl Precision {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::Int8 => "int8",
-        }
-    }
-
-    /// The precision hint for all operators that the graph leaves open. Beside 8 bits it is f32:
-    /// half precision was no faster there and is less exact.
-    const fn hint(self) -> &'static str {
-        match self {
-            Self::Int8 => Self::F32.name(),
-            _ => self.name(),
-        }
-    }
-
-    /// The word in the device's list of capabilities.
-    const fn capability(self) -> &'static str {
-        match self {
-            Self::F32 => "FP32",
-            Self::Bf16 => "BF16",
-            Self::F16 => "FP16",
-            Self::Int8 => "INT8",
-        }
+/// The word in the device's list of capabilities; `None` if no processor has the precision.
+const fn capability(precision: PrecisionChoice) -> Option<&'static str> {
+    match precision {
+        PrecisionChoice::F32 => Some("FP32"),
+        PrecisionChoice::Bf16 => Some("BF16"),
+        PrecisionChoice::F16 => Some("FP16"),
+        PrecisionChoice::Int8 => Some("INT8"),
+        PrecisionChoice::Auto | PrecisionChoice::Fp8 => None,
     }
 }
 
@@ -157,7 +137,7 @@ impl<'a> OpenVinoModel<'a> {
                     sparse_error = comparison.sparse_error,
                     "the canary agrees with the golden numbers"
                 );
-                if self.rescue == RescueChoice::F32 && precision != Precision::F32 {
+                if self.rescue == RescueChoice::F32 && precision != PrecisionChoice::F32 {
                     engine.rescue = Some(self.compile_rescue(precision, options)?);
                 }
                 self.precisions = vec![precision];
@@ -173,24 +153,24 @@ impl<'a> OpenVinoModel<'a> {
     /// are rare, so one stream is enough and its shapes are not warmed up.
     fn compile_rescue(
         &mut self,
-        precision: Precision,
+        precision: PrecisionChoice,
         options: &OpenVinoOptions,
     ) -> Result<Mutex<CompiledModel>, EngineError> {
         let options = OpenVinoOptions { sessions: 1, ..options.clone() };
         let own;
-        let model = if precision == Precision::Int8 {
+        let model = if precision == PrecisionChoice::Int8 {
             // The graph in 8 bits ignores the hint, so the f32 graph is needed.
             own = read_model(&mut self.core, self.package, &self.package.model_path())?;
             &own
         } else {
             &self.model
         };
-        let compiled = compile(&mut self.core, model, Precision::F32, &options)?;
+        let compiled = compile(&mut self.core, model, PrecisionChoice::F32, &options)?;
         tracing::info!("rows that are not finite will be run again in f32");
         Ok(Mutex::new(compiled))
     }
 
-    fn info(&self, precision: Precision, options: &OpenVinoOptions) -> EngineInfo {
+    fn info(&self, precision: PrecisionChoice, options: &OpenVinoOptions) -> EngineInfo {
         EngineInfo {
             kind: EngineKind::OpenVino,
             version: openvino::version().build_number,
@@ -249,7 +229,7 @@ impl Engine for OpenVinoEngine {
     }
 }
 
-fn canary_refusal(precision: Precision, comparison: Comparison) -> String {
+fn canary_refusal(precision: PrecisionChoice, comparison: Comparison) -> String {
     format!(
         "in {} the model does not give the manifest's golden numbers: dense cosine {:.6}, largest \
          difference of a lexical weight {:.4}; the graph may belong to another vocabulary or head",
@@ -357,32 +337,30 @@ fn device_property(core: &Core, key: PropertyKey) -> Result<String, EngineError>
 /// Precisions to try, in order. bf16 is two to four times as fast as f32 where a processor has it,
 /// and slower on others. f16 comes second: a Xeon of the fifth generation, which has both, took
 /// four times as long in f16 as in bf16, since its matrix unit (AMX) knows bf16 only.
-fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precision>, EngineError> {
-    let has = |precision: Precision| {
-        capabilities.split_whitespace().any(|word| word == precision.capability())
-    };
-    let named = |precision: Precision| {
-        if has(precision) {
-            return Ok(vec![precision]);
-        }
-        let name = precision.name();
-        Err(EngineError::BadPackage(format!(
-            "--precision {name}: this processor has no {name} arithmetic (it has {capabilities})"
-        )))
+fn candidates(
+    choice: PrecisionChoice,
+    capabilities: &str,
+) -> Result<Vec<PrecisionChoice>, EngineError> {
+    let has = |precision: &PrecisionChoice| {
+        capabilities.split_whitespace().any(|word| Some(word) == capability(*precision))
     };
     match choice {
-        PrecisionChoice::F32 => named(Precision::F32),
-        PrecisionChoice::Bf16 => named(Precision::Bf16),
-        PrecisionChoice::F16 => named(Precision::F16),
-        PrecisionChoice::Int8 => named(Precision::Int8),
         PrecisionChoice::Fp8 => Err(EngineError::NotAvailable(
             "--precision fp8 is for GPUs: name --engine tensorrt or tensorrt-rtx, or --precision \
              int8"
                 .to_owned(),
         )),
         PrecisionChoice::Auto => {
-            let half = [Precision::Bf16, Precision::F16].into_iter().filter(|&half| has(half));
-            Ok(half.chain([Precision::F32]).collect())
+            let half = [PrecisionChoice::Bf16, PrecisionChoice::F16].into_iter().filter(has);
+            Ok(half.chain([PrecisionChoice::F32]).collect())
+        }
+        named if has(&named) => Ok(vec![named]),
+        named => {
+            let name = named.name();
+            Err(EngineError::BadPackage(format!(
+                "--precision {name}: this processor has no {name} arithmetic (it has \
+                 {capabilities})"
+            )))
         }
     }
 }
@@ -390,7 +368,7 @@ fn candidates(choice: PrecisionChoice, capabilities: &str) -> Result<Vec<Precisi
 fn compile(
     core: &mut Core,
     model: &Model,
-    precision: Precision,
+    precision: PrecisionChoice,
     options: &OpenVinoOptions,
 ) -> Result<CompiledModel, EngineError> {
     let failed = |error: InferenceError| {
@@ -403,7 +381,7 @@ fn compile(
     let properties = [
         (RwPropertyKey::NumStreams, options.sessions.to_string()),
         (RwPropertyKey::InferenceNumThreads, threads.to_string()),
-        (RwPropertyKey::HintInferencePrecision, precision.hint().to_owned()),
+        (RwPropertyKey::HintInferencePrecision, hint(precision).to_owned()),
         // The HTTP side shares the cores; a pinned thread could not move away from it.
         (RwPropertyKey::HintEnableCpuPinning, "NO".to_owned()),
     ];
@@ -435,22 +413,25 @@ mod tests {
 
     #[test]
     fn what_is_not_in_8_bits_is_in_f32() {
-        assert_eq!(Precision::Int8.hint(), "f32");
-        assert_eq!(Precision::Bf16.hint(), "bf16");
+        assert_eq!(hint(PrecisionChoice::Int8), "f32");
+        assert_eq!(hint(PrecisionChoice::Bf16), "bf16");
     }
 
     #[test]
     fn auto_prefers_bf16_then_f16_and_ends_with_f32() {
         let all = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN FP16 BF16");
-        assert_eq!(all, Ok(vec![Precision::Bf16, Precision::F16, Precision::F32]));
+        assert_eq!(
+            all,
+            Ok(vec![PrecisionChoice::Bf16, PrecisionChoice::F16, PrecisionChoice::F32])
+        );
         let plain = candidates(PrecisionChoice::Auto, "FP32 INT8 BIN EXPORT_IMPORT");
-        assert_eq!(plain, Ok(vec![Precision::F32]));
+        assert_eq!(plain, Ok(vec![PrecisionChoice::F32]));
     }
 
     #[test]
     fn a_named_precision_never_falls_back() {
-        assert_eq!(candidates(PrecisionChoice::F32, "FP32"), Ok(vec![Precision::F32]));
-        assert_eq!(candidates(PrecisionChoice::Int8, "FP32 INT8"), Ok(vec![Precision::Int8]));
+        assert_eq!(candidates(PrecisionChoice::F32, "FP32"), Ok(vec![PrecisionChoice::F32]));
+        assert_eq!(candidates(PrecisionChoice::Int8, "FP32 INT8"), Ok(vec![PrecisionChoice::Int8]));
         let error = candidates(PrecisionChoice::Bf16, "FP32 INT8").expect_err("no bf16 there");
         assert!(error.to_string().contains("no bf16 arithmetic"), "{error}");
         let error = candidates(PrecisionChoice::Fp8, "FP32 INT8").expect_err("it is for GPUs");

@@ -37,36 +37,17 @@ pub(super) fn port(node: &Node) -> Result<Port, String> {
     })
 }
 
+/// The graph's inputs, in the order of [`BucketInputs`].
+const INPUTS: [&str; 4] = ["input_ids", "positions", "segments", "span_weights"];
+
 /// The input tensors of one bucket.
-struct BucketInputs {
-    input_ids: Tensor,
-    positions: Tensor,
-    segments: Tensor,
-    span_weights: Tensor,
-}
+type BucketInputs = [Tensor; 4];
 
-impl BucketInputs {
-    fn new(bucket: Bucket) -> Result<Self, EngineError> {
-        let Bucket { rows, length } = bucket;
-        let integers = || tensor(ElementType::I32, &[rows, length]);
-        let span_weights = tensor(ElementType::F32, &[rows, bucket.spans(), length])?;
-        Ok(Self {
-            input_ids: integers()?,
-            positions: integers()?,
-            segments: integers()?,
-            span_weights,
-        })
-    }
-
-    fn named(&self) -> [(&'static str, &Tensor); 4] {
-        let Self { input_ids, positions, segments, span_weights } = self;
-        [
-            ("input_ids", input_ids),
-            ("positions", positions),
-            ("segments", segments),
-            ("span_weights", span_weights),
-        ]
-    }
+fn inputs_of(bucket: Bucket) -> Result<BucketInputs, EngineError> {
+    let Bucket { rows, length } = bucket;
+    let integers = || tensor(ElementType::I32, &[rows, length]);
+    let span_weights = tensor(ElementType::F32, &[rows, bucket.spans(), length])?;
+    Ok([integers()?, integers()?, integers()?, span_weights])
 }
 
 /// The output tensors of a run.
@@ -111,20 +92,21 @@ impl OpenVinoSession {
         let bucket = batch.bucket();
         if !self.inputs.contains_key(&bucket) {
             self.inputs.retain(|kept, _| kept.length <= KEPT_LENGTH);
-            self.inputs.insert(bucket, BucketInputs::new(bucket)?);
+            self.inputs.insert(bucket, inputs_of(bucket)?);
         }
         let Some(inputs) = self.inputs.get_mut(&bucket) else {
             return Err(EngineError::SessionLost("the bucket's tensors are gone".to_owned()));
         };
         let GraphFacts { pooling, pad_token_id, .. } = self.facts;
+        let [input_ids, positions, segments, span_weights] = &mut *inputs;
         let slices = GraphInputs {
-            input_ids: inputs.input_ids.get_data_mut().map_err(failed)?,
-            positions: inputs.positions.get_data_mut().map_err(failed)?,
-            segments: inputs.segments.get_data_mut().map_err(failed)?,
-            span_weights: inputs.span_weights.get_data_mut().map_err(failed)?,
+            input_ids: input_ids.get_data_mut().map_err(failed)?,
+            positions: positions.get_data_mut().map_err(failed)?,
+            segments: segments.get_data_mut().map_err(failed)?,
+            span_weights: span_weights.get_data_mut().map_err(failed)?,
         };
         batch.fill(pooling, pad_token_id, slices);
-        for (name, tensor) in inputs.named() {
+        for (name, tensor) in INPUTS.into_iter().zip(&*inputs) {
             self.request.set_tensor(name, tensor).map_err(failed)?;
         }
         Ok(())
