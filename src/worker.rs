@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use crate::engine::{Engine, EngineError};
 use crate::progress::Progress;
 use crate::scheduler::{Job, JobItem, Ran, Scheduler, Work};
-use clock::Clock;
+use clock::{Clock, Moment};
 use scheduling::batch::cost::Times;
 use scheduling::batch::warm_up::WarmUpPlan;
 use scheduling::batch::{Priority, TokenIds};
@@ -24,6 +25,17 @@ pub(crate) use warm_up::warm_up_batch;
 
 /// After this many failed runs in a row the session is not trusted any more.
 const FAILURES_MAX: u32 = 3;
+
+/// For how long this process stood still before this look, which others come before by `interval`:
+/// by `docker pause`, a frozen cgroup, or a stalled machine. What did not run cannot be stuck.
+pub(crate) fn stood_still(
+    looked: &mut Moment,
+    now: Moment,
+    interval: Duration,
+) -> Option<Duration> {
+    let late = now.since(std::mem::replace(looked, now)).saturating_sub(interval);
+    (late > interval).then_some(late)
+}
 
 /// What the thread of a worker tells the pool.
 #[derive(Debug)]

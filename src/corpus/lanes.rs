@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use super::error::CorpusError;
 use super::{LOOK_INTERVAL, Machine};
 use crate::scheduler::{Incidents, TextRow};
-use crate::worker::panic_text;
 use crate::worker::runner::Runner;
+use crate::worker::{panic_text, stood_still};
 use clock::Moment;
 use scheduling::batch::packing::{PackedBatch, pack};
 use scheduling::batch::{Bucket, Priority, TokenIds};
@@ -160,16 +160,11 @@ impl Lanes {
     pub(super) fn check(&self) -> Result<(), CorpusError> {
         let limit = Duration::from_millis(self.machine.watchdog.stuck_after.get());
         let now = self.machine.clock.now();
-        // A look that comes late was kept from coming, and so were the lanes: by SIGSTOP,
-        // `docker pause`, or a machine that stood still.
-        let last = std::mem::replace(&mut *self.watched.looked.lock(), now);
-        let late = now.since(last).saturating_sub(LOOK_INTERVAL);
+        let late = stood_still(&mut self.watched.looked.lock(), now, LOOK_INTERVAL);
         for busy in &self.watched.busy {
             let mut busy = busy.lock();
             let Some((started, bucket)) = &mut *busy else { continue };
-            if late > LOOK_INTERVAL {
-                *started = *started + late;
-            }
+            *started = *started + late.unwrap_or_default();
             let (time, Bucket { rows, length }) = (now.since(*started), *bucket);
             if !limit.is_zero() && time >= self.watched.time_of(*bucket, limit) {
                 return Err(CorpusError::Engine(format!(

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::engine::{Engine, EngineError};
 use crate::progress::{Progress, StartStage};
 use crate::scheduler::Scheduler;
-use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text};
+use crate::worker::{Worker, WorkerEnd, WorkerEvent, panic_text, stood_still};
 use clock::{Clock, Moment};
 use scheduling::batch::cost::Times;
 use scheduling::batch::warm_up::WarmUpPlan;
@@ -298,12 +298,8 @@ impl PoolThread {
     /// device's memory, so a stuck worker is not replaced.
     fn give_up_stuck(&mut self) {
         let Some(limit) = self.stuck_after() else { return };
-        // If this check comes late, the whole process was paused, by `docker pause`, a frozen
-        // cgroup, or a stalled machine. The workers were paused too.
-        let (now, interval) = (self.clock.now(), self.look_interval());
-        let late = now.since(self.looked).saturating_sub(interval);
-        self.looked = now;
-        if late > interval {
+        let interval = self.look_interval();
+        if let Some(late) = stood_still(&mut self.looked, self.clock.now(), interval) {
             tracing::warn!(paused_ms = late.as_millis(), "this process stood still for some time");
             self.scheduler.pass_over(late);
         }

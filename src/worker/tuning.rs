@@ -45,9 +45,8 @@ impl Workload {
         split: Split,
         clock: &dyn Clock,
     ) -> Result<Measured, EngineError> {
-        let open = || engine.open_session(shapes.prepared());
         thread::scope(|scope| {
-            let threads = MeasuringThreads::open(scope, &open, split.workers, clock)?;
+            let threads = MeasuringThreads::open(scope, engine, shapes, split.workers, clock)?;
             let alone = self.singles(&threads, shapes)?;
             let (first, memory_tokens) = self.first_runs(&threads, shapes)?;
             let times = threads.best(first, split.workers)?;
@@ -64,9 +63,8 @@ impl Workload {
         shapes: &Shapes,
         clock: &dyn Clock,
     ) -> Result<Duration, EngineError> {
-        let open = || engine.open_session(shapes.prepared());
         thread::scope(|scope| {
-            self.singles(&MeasuringThreads::open(scope, &open, 1, clock)?, shapes)
+            self.singles(&MeasuringThreads::open(scope, engine, shapes, 1, clock)?, shapes)
         })
     }
 
@@ -115,9 +113,6 @@ fn shared_rows(shapes: &Shapes, batch_tokens: usize) -> Bucket {
     alike.filter(|shape| shape.tokens() <= batch_tokens).max().copied().unwrap_or(one)
 }
 
-/// Opens a session on the thread that calls it.
-type OpenSession<'a> = dyn Fn() -> Result<Box<dyn Session>, EngineError> + Sync + 'a;
-
 /// Threads that run the batches that they are told to, each on a session of its own. They end when
 /// this is dropped.
 struct MeasuringThreads<'a> {
@@ -130,7 +125,8 @@ impl<'a> MeasuringThreads<'a> {
     /// Opens all sessions at the same time.
     fn open<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        open: &'scope OpenSession<'scope>,
+        engine: &'scope dyn Engine,
+        shapes: &'scope Shapes,
         workers: usize,
         clock: &'a dyn Clock,
     ) -> Result<Self, EngineError> {
@@ -141,7 +137,7 @@ impl<'a> MeasuringThreads<'a> {
             let tell = tell.clone();
             thread::Builder::new()
                 .name(format!("duovec-measure-{worker}"))
-                .spawn_scoped(scope, move || run_orders(open, &inbox, &tell))
+                .spawn_scoped(scope, move || run_orders(engine, shapes, &inbox, &tell))
                 .map_err(|error| {
                     EngineError::NotAvailable(format!("cannot start a thread: {error}"))
                 })?;
@@ -202,13 +198,14 @@ fn thread_lost() -> EngineError {
 
 /// The life of one thread. Its first outcome is that of opening the session.
 fn run_orders(
-    open: &OpenSession<'_>,
+    engine: &dyn Engine,
+    shapes: &Shapes,
     inbox: &Receiver<Bucket>,
     tell: &Sender<Result<(), EngineError>>,
 ) {
     let mut session = None;
     let opened = catch_panic(|| {
-        session = Some(open()?);
+        session = Some(engine.open_session(shapes.prepared())?);
         Ok(())
     });
     // Nobody listens if another thread has failed.
