@@ -9,7 +9,7 @@ use super::Chosen;
 use crate::engine::{Engine, EngineError, EngineKind};
 use crate::metrics::{available_memory, memory};
 use crate::worker::tuning::Workload;
-use crate::worker::tuning::choice::{Split, choose, splits};
+use crate::worker::tuning::choice::{Measured, Split, choose, splits};
 use clock::Clock;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
@@ -103,32 +103,47 @@ impl Ways {
         reason: String,
         clock: &dyn Clock,
     ) -> Result<Chosen, EngineError> {
-        let widest = shapes(self.largest());
-        let supported =
-            |engine: &dyn Engine, shapes: Shapes| shapes.only(|all| engine.supported(all));
         let before = resident();
         let engine = open(self.splits[0])?;
-        let splits = self.splits_without(engine.lost_gpus().len());
         let taken = resident().saturating_sub(before);
-        if splits.len() == 1 && self.budgets.len() == 1 && self.wider.is_empty() {
-            let (split, max_batch_tokens) = (splits[0], self.budgets[0]);
-            let (shapes, measured) = (supported(&*engine, widest), Vec::new());
-            let (wider, lanes) = (BTreeMap::new(), Lane::apart(split.workers));
-            let engine = engine.into();
-            return Ok(Chosen {
-                engine,
-                wider,
-                lanes,
-                shapes,
-                split,
-                max_batch_tokens,
-                reason,
-                measured,
-            });
-        }
+        let splits = self.splits_without(engine.lost_gpus().len());
+        let is_settled = splits.len() == 1 && self.budgets.len() == 1 && self.wider.is_empty();
+        let (engine, measured) = match is_settled {
+            true => (engine, Vec::new()),
+            false => self.measure(engine, &splits, &shapes(self.largest()), &mut open, clock)?,
+        };
+        let best = measured.get(choose(&measured, &self.budgets, self.goal));
+        let (split, max_batch_tokens) = match best {
+            Some(best) => (best.split, best.budget(&self.budgets)),
+            None => (splits[0], self.budgets[0]),
+        };
+        let shapes = supported(&*engine, shapes(max_batch_tokens));
+        let wider = best.map(|best| self.open_wider(&shapes, open, best.alone, taken, clock));
+        let wider = wider.unwrap_or_default();
+        let lanes = match self.wider.is_empty() {
+            true => Lane::apart(split.workers),
+            false => {
+                let wider = wider.keys().copied();
+                let widths: Vec<usize> = [split.threads].into_iter().chain(wider).collect();
+                Lane::tree(&self.nodes, &widths)
+            }
+        };
+        let engine = engine.into();
+        Ok(Chosen { engine, wider, lanes, shapes, split, max_batch_tokens, reason, measured })
+    }
+
+    /// Measures `engine`, which was opened for the first of `splits`, then the engines of the
+    /// others. Gives the engine of the best split, and all that was measured.
+    fn measure(
+        &self,
+        engine: Box<dyn Engine>,
+        splits: &[Split],
+        shapes: &Shapes,
+        mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
+        clock: &dyn Clock,
+    ) -> Result<(Box<dyn Engine>, Vec<Measured>), EngineError> {
         let measure = |engine: &dyn Engine, split| {
-            let shapes = supported(engine, widest.clone());
-            self.workload.measure(engine, &shapes, split, clock)
+            self.workload.measure(engine, &supported(engine, shapes.clone()), split, clock)
         };
         let mut measured = vec![measure(&*engine, splits[0])?];
         // That of the way that was measured last, or of all ways.
@@ -154,26 +169,12 @@ impl Ways {
             }
         }
         let best = choose(&measured, &self.budgets, self.goal);
-        let split = measured[best].split;
         let fits = !self.is_for_one_split || best + 1 == measured.len();
         let engine = match loaded.filter(|_| fits) {
             Some(engine) => engine,
-            None => open(split)?,
+            None => open(measured[best].split)?,
         };
-        let max_batch_tokens = measured[best].budget(&self.budgets);
-        let shapes = supported(&*engine, shapes(max_batch_tokens));
-        let alone = measured[best].alone;
-        let wider = self.open_wider(&shapes, open, (alone, taken), clock);
-        let lanes = match self.wider.is_empty() {
-            true => Lane::apart(split.workers),
-            false => {
-                let wider = wider.keys().copied();
-                let widths: Vec<usize> = [split.threads].into_iter().chain(wider).collect();
-                Lane::tree(&self.nodes, &widths)
-            }
-        };
-        let engine = engine.into();
-        Ok(Chosen { engine, wider, lanes, shapes, split, max_batch_tokens, reason, measured })
+        Ok((engine, measured))
     }
 
     /// The splits when so many of the GPUs are lost: those that are left get no further workers.
@@ -191,7 +192,8 @@ impl Ways {
         &self,
         shapes: &Shapes,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
-        (mut alone, mut taken): (Duration, u64),
+        mut alone: Duration,
+        mut taken: u64,
         clock: &dyn Clock,
     ) -> BTreeMap<usize, Arc<dyn Engine>> {
         let mut held = BTreeMap::new();
@@ -231,6 +233,11 @@ impl Ways {
     pub(crate) fn largest(&self) -> MaxBatchTokens {
         self.budgets.iter().max().copied().unwrap_or_default()
     }
+}
+
+/// Those of the shapes that the engine runs.
+fn supported(engine: &dyn Engine, shapes: Shapes) -> Shapes {
+    shapes.only(|all| engine.supported(all))
 }
 
 /// Memory of the process, in bytes.
@@ -280,41 +287,12 @@ fn all_budgets(config: &Config, kind: EngineKind) -> Vec<MaxBatchTokens> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
-    use crate::engine::fake::FakeEngine;
-    use crate::engine::{EngineInfo, Session};
     use crate::worker::noting::Noting;
-    use clock::{ManualClock, RealClock};
-    use scheduling::batch::Bucket;
-
-    /// Says how many of its kind there are.
-    struct Counted {
-        engine: FakeEngine,
-        alive: Arc<AtomicUsize>,
-        /// Whether it has sessions.
-        works: bool,
-    }
-
-    impl Engine for Counted {
-        fn info(&self) -> &EngineInfo {
-            self.engine.info()
-        }
-
-        fn open_session(&self, buckets: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
-            if self.works { self.engine.open_session(buckets) } else { Err(fault()) }
-        }
-    }
-
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            self.alive.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
+    use clock::ManualClock;
 
     fn fault() -> EngineError {
-        EngineError::Transient("scripted".to_owned())
+        EngineError::OutOfMemory("no session fits".to_owned())
     }
 
     fn ways(cores: usize, budgets: &[MaxBatchTokens]) -> Ways {
@@ -337,47 +315,42 @@ mod tests {
         Shapes::on_cpu(128, max_tokens)
     }
 
-    /// The splits that were opened, and what was found.
-    fn best(ways: &Ways) -> (Vec<Split>, Chosen) {
-        let alive = Arc::new(AtomicUsize::new(0));
-        let mut opened = Vec::new();
-        let open = |split| -> Result<Box<dyn Engine>, EngineError> {
-            assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
-            opened.push(split);
-            let engine = FakeEngine::new(4);
-            Ok(Box::new(Counted { engine, alive: Arc::clone(&alive), works: true }))
-        };
-        let found = ways.best(shapes, open, String::new(), &RealClock::new());
-        let found = found.expect("the engine runs");
-        (opened, found)
-    }
-
     #[derive(Clone, Copy)]
     enum Trouble {
         Opening,
         Running,
     }
 
-    /// What is found when the way of this number has trouble whenever it is tried.
-    fn best_but(failing: usize, trouble: Trouble) -> Result<Chosen, EngineError> {
-        let ways = ways(4, &CPU_BATCH_TOKENS);
-        let alive = Arc::new(AtomicUsize::new(0));
+    /// The splits that were opened, and what is found. The way of this number has trouble whenever
+    /// it is tried.
+    fn best(
+        ways: &Ways,
+        failing: Option<(usize, Trouble)>,
+    ) -> (Vec<Split>, Result<Chosen, EngineError>) {
+        let engine = Noting { run_time: Duration::from_millis(1), ..Noting::new(&Arc::default()) };
+        let mut opened = Vec::new();
         let open = |split| -> Result<Box<dyn Engine>, EngineError> {
-            let fails = split == ways.splits[failing];
-            if fails && matches!(trouble, Trouble::Opening) {
-                return Err(fault());
+            // Each engine has a share of the notes.
+            assert_eq!(Arc::strong_count(&engine.runs), 1, "weights are there twice");
+            let trouble = failing.filter(|(failing, _)| split == ways.splits[*failing]);
+            match trouble {
+                Some((_, Trouble::Opening)) => return Err(fault()),
+                Some((_, Trouble::Running)) => {
+                    return Ok(Box::new(Noting { memory_tokens: 0, ..engine.clone() }));
+                }
+                None => opened.push(split),
             }
-            assert_eq!(alive.fetch_add(1, Ordering::SeqCst), 0, "weights are there twice");
-            let (engine, alive) = (FakeEngine::new(4), Arc::clone(&alive));
-            Ok(Box::new(Counted { engine, alive, works: !fails }))
+            Ok(Box::new(engine.clone()))
         };
-        ways.best(shapes, open, String::new(), &RealClock::new())
+        let found = ways.best(shapes, open, String::new(), &*engine.clock);
+        (opened, found)
     }
 
     #[test]
     fn a_later_way_that_fails_leaves_the_best_of_those_that_ran() {
         for trouble in [Trouble::Opening, Trouble::Running] {
-            let found = best_but(1, trouble).expect("the first way runs");
+            let (_, found) = best(&ways(4, &CPU_BATCH_TOKENS), Some((1, trouble)));
+            let found = found.expect("the first way runs");
             assert_eq!(found.split, splits(4)[0]);
             assert_eq!(found.measured.len(), 1);
             let session = found.engine.open_session(found.shapes.prepared());
@@ -405,14 +378,16 @@ mod tests {
     #[test]
     fn a_first_way_that_fails_ends_the_start() {
         for trouble in [Trouble::Opening, Trouble::Running] {
-            assert_eq!(best_but(0, trouble).err(), Some(fault()));
+            let (_, found) = best(&ways(4, &CPU_BATCH_TOKENS), Some((0, trouble)));
+            assert_eq!(found.err(), Some(fault()));
         }
     }
 
     #[test]
     fn the_engine_is_left_in_the_way_that_was_found() {
         let ways = ways(4, &CPU_BATCH_TOKENS);
-        let (opened, found) = best(&ways);
+        let (opened, found) = best(&ways, None);
+        let found = found.expect("the engine runs");
         assert_eq!(opened.last(), Some(&found.split));
         assert!(ways.budgets.contains(&found.max_batch_tokens));
         assert_eq!(found.shapes, shapes(found.max_batch_tokens));
@@ -463,7 +438,8 @@ mod tests {
 
     #[test]
     fn what_is_named_is_not_measured() {
-        let (opened, found) = best(&ways(1, &[MaxBatchTokens::DEFAULT]));
+        let (opened, found) = best(&ways(1, &[MaxBatchTokens::DEFAULT]), None);
+        let found = found.expect("the engine runs");
         assert_eq!(opened, [Split { workers: 1, threads: 1 }]);
         assert_eq!((found.measured.len(), found.max_batch_tokens), (0, MaxBatchTokens::DEFAULT));
         assert_eq!(found.shapes, shapes(MaxBatchTokens::DEFAULT));
