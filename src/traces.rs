@@ -160,25 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn without_an_endpoint_there_are_no_traces() {
-        let off = Traces::start(&TraceConfig::default(), Arc::new(RealClock::new()));
-        assert!(off.expect("nothing is started").is_none());
-    }
-
-    #[test]
-    fn a_parent_decides_whatever_the_ratio() {
-        for (ratio, sampled) in [("0", true), ("1", false)] {
-            let traces = traces(ratio);
-            let span_id = SpanId::from(7);
-            let parent = TraceParent { trace_id: TraceId::from(9), span_id, sampled };
-            let trace = traces.begin(Some(parent));
-            assert_eq!(trace.trace_id, parent.trace_id);
-            assert_eq!((trace.parent, trace.sampled), (Some(span_id), sampled));
-            assert_ne!(trace.span_id, span_id);
-        }
-    }
-
-    #[test]
     fn new_traces_are_sampled_by_the_ratio() {
         let sampled = |ratio| {
             let traces = traces(ratio);

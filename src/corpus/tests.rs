@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::engine::EngineError;
-use crate::engine::fake::{FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense};
+use crate::engine::fake::{FakeEngine, FakeScript, ScriptedFault, expected_dense};
 use clock::RealClock;
 use scheduling::batch::plan::Shapes;
-use settings::limits::{MaxBatchTokens, WorkerStuckMs};
+use settings::limits::MaxBatchTokens;
 
 const HIDDEN: usize = 8;
 
@@ -61,15 +61,13 @@ impl Workplace {
     }
 
     /// What was written, of three windows; else why the run ended.
-    fn run(&self, workers: usize, script: FakeScript, stuck_ms: u64) -> Result<String, String> {
+    fn run(&self, workers: usize, script: FakeScript) -> Result<String, String> {
         let tokens = MaxBatchTokens::DEFAULT;
-        let mut watchdog = settings::Config::default().watchdog;
-        watchdog.stuck_after = WorkerStuckMs::new(stuck_ms).expect("in range");
         let machine = Machine {
             engine: Arc::new(FakeEngine::with_script(HIDDEN, script)),
             shapes: Shapes::on_cpu(64, tokens),
             workers,
-            watchdog,
+            watchdog: WatchdogConfig::default(),
             clock: Arc::new(RealClock::new()),
             progress: CorpusProgress::default(),
         };
@@ -100,72 +98,39 @@ fn whole() -> String {
     lengths.iter().map(|length| format!("{length} true\n")).collect()
 }
 
-const PATIENT: u64 = 60_000;
-
 #[test]
-fn every_text_has_its_own_row_with_any_number_of_lanes() {
-    for workers in 1..=3 {
-        assert_eq!(Workplace::new().run(workers, FakeScript::default(), PATIENT), Ok(whole()));
-    }
-}
-
-#[test]
-fn a_fault_of_the_engine_ends_the_run_and_the_next_run_goes_on() {
-    for script in [
+fn a_fault_of_the_engine_ends_the_run_and_the_next_run_goes_on_with_any_number_of_lanes() {
+    for (script, lanes) in [
         failing(EngineError::Transient("broken".to_owned())),
         failing(EngineError::SessionLost("broken".to_owned())),
         faults(&[(1, ScriptedFault::Panic)]),
         faults(&[(1, ScriptedFault::NoRows)]),
         FakeScript { failing_opens: 1, ..FakeScript::default() },
         FakeScript { panicking_opens: 1, ..FakeScript::default() },
-    ] {
+    ]
+    .into_iter()
+    .zip(1..)
+    {
         let place = Workplace::new();
-        let error = place.run(1, script, PATIENT).expect_err("a batch is lost");
+        let error = place.run(1, script).expect_err("a batch is lost");
         assert!(error.contains("run the same command again"), "{error}");
         assert!(!place.out().exists(), "nothing was written for the texts that did not run");
-        assert_eq!(place.run(1, FakeScript::default(), PATIENT), Ok(whole()));
+        assert_eq!(place.run(lanes, FakeScript::default()), Ok(whole()), "{lanes} lanes");
     }
 }
 
 #[test]
 fn a_row_that_is_not_finite_is_lost_alone() {
     let script = faults(&[(0, ScriptedFault::NotFinite)]);
-    let written = Workplace::new().run(1, script, PATIENT).expect("the others have rows");
+    let written = Workplace::new().run(1, script).expect("the others have rows");
     assert_eq!(written, whole().replacen("64 true", "64 lost", 1));
     let rescues = true;
     let script = FakeScript { rescues, ..faults(&[(0, ScriptedFault::NotFinite)]) };
-    assert_eq!(Workplace::new().run(1, script, PATIENT), Ok(whole()));
+    assert_eq!(Workplace::new().run(1, script), Ok(whole()));
 }
 
 #[test]
-fn a_batch_that_does_not_end_ends_the_run() {
-    let gate = Gate::closed();
-    let script = FakeScript { gate: Some(Arc::clone(&gate)), ..FakeScript::default() };
-    let place = Workplace::new();
-    let error = std::thread::scope(|scope| {
-        let run = scope.spawn(|| place.run(1, script, 1));
-        // The lane is held for longer than it may run. Somebody looks, also on a machine that is so
-        // busy that looks come late, and the run waits for ten seconds for its end.
-        gate.wait_for_runs(1);
-        thread::sleep(16 * LOOK_INTERVAL);
-        gate.open();
-        run.join().expect("it does not panic")
-    });
-    let error = error.expect_err("nothing ran in time");
-    assert!(error.contains("may never end"), "{error}");
-    assert_eq!(place.run(1, FakeScript::default(), PATIENT), Ok(whole()));
-}
-
-#[test]
-fn results_have_the_order_of_their_items() {
-    let items: Vec<usize> = (0..1001).collect();
-    let doubled = on_all_cores(&items, |item| 2 * item).expect("nothing panics");
-    assert!(doubled.iter().zip(&items).all(|(doubled, item)| *doubled == 2 * item));
-    assert_eq!(doubled.len(), items.len());
-}
-
-#[test]
-fn a_panic_ends_the_run_and_no_row_takes_the_placeof_another() {
+fn a_panic_ends_the_run_and_no_row_takes_the_place_of_another() {
     let items: Vec<usize> = (0..100).collect();
     let work = |item: &usize| {
         assert!(*item != 3, "broken at {item}");

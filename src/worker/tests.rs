@@ -68,17 +68,13 @@ const FAST: Duration = Duration::from_nanos(50);
 const SLOW: Duration = Duration::from_millis(1);
 
 #[test]
-fn long_shapes_do_not_delay_the_start() {
-    let first = Started::new(WarmUp::Common, FAST, false, 1).first();
+fn long_shapes_do_not_delay_the_start_and_follow_while_the_worker_idles() {
+    let started = Started::new(WarmUp::Common, FAST, false, 1);
+    let first = started.first();
     let longest = first.iter().map(|bucket| bucket.length).max();
     assert_eq!(longest, Some(512), "a run of 8192 tokens takes seconds");
     let common = shapes().prepared().to_vec().into_iter().filter(|bucket| bucket.length <= 512);
     assert!(common.into_iter().all(|bucket| first.contains(&bucket)));
-}
-
-#[test]
-fn long_shapes_follow_while_the_worker_idles() {
-    let started = Started::new(WarmUp::Common, FAST, false, 1);
     assert_eq!(started.later(), [1024, 2048, 4096, 8192]);
 }
 

@@ -6,9 +6,7 @@ use std::path::Path;
 
 use super::raw::RawConfig;
 use super::table::SETTINGS;
-use super::{
-    Config, Dialect, LogFormat, Normalization, OptimizeFor, SpecialTokenText, TlsFiles, TokenInput,
-};
+use super::{Config, Dialect, Normalization, OptimizeFor, SpecialTokenText, TlsFiles};
 use crate::limits::Workers;
 
 fn flags(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<String>> {
@@ -42,18 +40,6 @@ fn typing_a_default_changes_nothing() {
         let typed = resolve(&[(setting.name, setting.default)], &[], None);
         assert_eq!(format!("{:?}", typed.expect(setting.name)), untyped, "{}", setting.name);
     }
-}
-
-#[test]
-fn flag_beats_variable_beats_file_beats_default() {
-    let file = file("max_items = 3\nport = 3\nlog_format = \"json\"\ntoken_input = \"model\"\n");
-    let variables = [("DUOVEC_MAX_ITEMS", "2"), ("DUOVEC_PORT", "2")];
-    let config = resolve(&[("max-items", "1")], &variables, Some(file.path())).expect("valid");
-    assert_eq!(config.http.max_items.get(), 1);
-    assert_eq!(config.address.port, 2);
-    assert_eq!(config.log.format, LogFormat::Json);
-    assert_eq!(config.token_input, TokenInput::Model);
-    assert_eq!(config.queue.capacity.get(), 8192);
 }
 
 #[test]
@@ -118,13 +104,6 @@ fn only_the_variable_of_a_list_is_split_at_commas() {
 }
 
 #[test]
-fn a_variable_named_like_a_flag_that_has_another_one_is_not_ignored() {
-    let problems = resolve(&[], &[("DUOVEC_API_KEY", "secret")], None).expect_err("it opens all");
-    let problem = "DUOVEC_API_KEY: nothing reads this variable; did you mean DUOVEC_API_KEYS?";
-    assert_eq!(problems, [problem]);
-}
-
-#[test]
 fn a_misspelt_variable_of_keys_tls_or_address_starts_no_server_and_another_one_is_said() {
     let slips = ["DUOVEC_APIKEYS", "DUOVEC_API_KEYFILE", "DUOVEC_TLS_CRT", "DUOVEC_PROT"];
     let problems = resolve(&[], &slips.map(|name| (name, "1")), None).expect_err("it opens all");
@@ -185,16 +164,6 @@ fn keys_are_in_no_debug_output_and_in_no_problem() {
     let broken = self::file("port = 1\napi_keys = [\"kept-secret-2\"\n");
     let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
     assert!(problems[0].contains("line ") && !problems[0].contains("kept"), "{problems:?}");
-}
-
-#[test]
-fn metrics_cannot_need_a_key_that_nobody_has() {
-    let needed = ("metrics-need-key", "true");
-    let problems = resolve(&[needed], &[], None).expect_err("there is no key");
-    assert!(problems[0].contains("--metrics-need-key: ") && problems[0].contains("--api-key-file"));
-    for key in [("api-keys", "key"), ("api-key-file", "keys.txt")] {
-        resolve(&[needed, key], &[], None).expect("there is one");
-    }
 }
 
 #[test]
@@ -322,8 +291,14 @@ fn a_wrong_value_is_refused_with_what_is_right() {
 fn settings_that_do_not_go_together_are_refused_and_those_that_do_are_not() {
     let (alias, time) = (("model-aliases", "mine,mine-passage"), ("request-timeout-ms", "300001"));
     let (cert, key) = (("tls-cert", "c.pem"), ("tls-key", "k.pem"));
+    let needed = ("metrics-need-key", "true");
+    let keys = "give keys with --api-key-file";
     for (pairs, problem) in [
-        (&[("queue-capacity", "10")][..], "--queue-capacity: 10 is less than max-items 2048"),
+        (&[needed][..], "--metrics-need-key: there is no key"),
+        (&[needed], keys),
+        (&[needed, ("api-keys", "key")], ""),
+        (&[needed, ("api-key-file", "keys.txt")], ""),
+        (&[("queue-capacity", "10")], "--queue-capacity: 10 is less than max-items 2048"),
         (&[("max-inflight-bytes", "33554432")], "leaves 29360128 bytes for one request"),
         (&[("max-inflight-bytes", "1000000"), ("max-body-bytes", "875000")], ""),
         (&[time], "is less than request-timeout-ms 300001"),

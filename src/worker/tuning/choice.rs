@@ -166,31 +166,22 @@ mod tests {
     }
 
     #[test]
-    fn two_cores_stay_together_unless_throughput_is_asked_for() {
-        // Measured on two cores: more texts, which take nearly twice as long alone.
-        let found = [measured(1, 8, 1500.0, 8000.0), measured(2, 13, 1500.0, 9500.0)];
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 0);
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 1);
-    }
-
-    #[test]
-    fn many_cores_are_divided_where_one_text_cannot_use_them() {
-        let found = [
+    fn splits_are_chosen_for_the_goal() {
+        let many = [
             measured(1, 3, 1000.0, 20_000.0),
             measured(2, 3, 1000.0, 32_000.0),
             measured(4, 5, 1000.0, 42_000.0),
             measured(16, 13, 1000.0, 52_000.0),
         ];
-        // Alone the first is as fast as any, but its queue would be long.
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 1);
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 3);
-    }
-
-    #[test]
-    fn what_may_be_noise_changes_nothing() {
-        let found = [measured(1, 10, 1000.0, 8000.0), measured(2, 12, 1000.0, 8400.0)];
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Latency), 0);
-        assert_eq!(choose(&found, &CPU_BATCH_TOKENS, Throughput), 1);
+        // Measured on two cores: more texts, which take nearly twice as long alone.
+        let two = [measured(1, 8, 1500.0, 8000.0), measured(2, 13, 1500.0, 9500.0)];
+        // What may be noise changes nothing.
+        let alike = [measured(1, 10, 1000.0, 8000.0), measured(2, 12, 1000.0, 8400.0)];
+        // Of many, the first is as fast as any alone, but its queue would be long.
+        for (found, latency, throughput) in [(&two[..], 0, 1), (&many, 1, 3), (&alike, 0, 1)] {
+            let chosen = [Latency, Throughput].map(|goal| choose(found, &CPU_BATCH_TOKENS, goal));
+            assert_eq!(chosen, [latency, throughput], "{} splits", found.len());
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Panics outside of a session's run: no request may be left without an answer.
+//! Panics: no request may be left without an answer.
 
 use super::*;
 
@@ -81,8 +81,14 @@ async fn a_panic_after_a_run_answers_its_batch_and_replaces_the_worker() {
 }
 
 #[tokio::test]
-async fn a_run_that_leaves_no_rows_answers_its_batch() {
-    let pool = TestPool::new(1, faults([(0, ScriptedFault::NoRows)]));
-    assert_eq!(pool.run(&[ids(1, 9)]).await, Err(RunError::NoWorker));
-    pool.run(&[ids(2, 9)]).await.expect("a replacement runs it");
+async fn a_run_that_panics_or_leaves_no_rows_answers_its_batch_and_its_worker_is_replaced() {
+    for (fault, told) in [(ScriptedFault::Panic, Some("panic")), (ScriptedFault::NoRows, None)] {
+        let pool = TestPool::new(1, faults([(0, fault)]));
+        match (pool.run(&[ids(1, 9)]).await.expect_err("nothing comes of it"), told) {
+            (RunError::EngineFailed(reason), Some(told)) => assert!(reason.contains(told)),
+            (error, _) => assert_eq!((error, told), (RunError::NoWorker, None)),
+        }
+        assert_rows(&[ids(2, 9)], &pool.run(&[ids(2, 9)]).await.expect("the next one runs"));
+        assert_eq!(pool.scheduler.snapshot().workers.restarts, 1);
+    }
 }
