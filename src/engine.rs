@@ -42,6 +42,15 @@ pub struct EngineInfo {
     pub profiles: Vec<String>,
 }
 
+/// How processor threads are divided among workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Sessions that run at the same time.
+    pub workers: usize,
+    /// Processor threads of each session.
+    pub threads: usize,
+}
+
 /// How an engine fails. Each kind asks for its own reaction.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EngineError {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clock::RealClock;
-use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel, OpenVinoOptions};
-use duovec::engine::{BatchOutput, Engine, Session};
+use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel};
+use duovec::engine::{BatchOutput, Engine, Session, Split};
 use model::package::manifest::PromptName;
 use model::package::{ModelPackage, digest};
 use model::tokenize::{TextTokenizer, Tokenized};
@@ -106,9 +106,9 @@ fn rescuing_engine(
 ) -> OpenVinoEngine {
     let library_dir = env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from);
     let clock = Arc::new(RealClock::new());
-    let options = OpenVinoOptions { sessions: 1, threads_per_session: 2 };
+    let split = Split { workers: 1, threads: 2 };
     OpenVinoModel::read(package, library_dir.as_deref(), precision, rescue, clock)
-        .and_then(|mut model| model.compile(&options))
+        .and_then(|mut model| model.compile(split))
         .expect("the engine loads: run scripts/test.sh")
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::engine::fake::{FakeEngine, FakeScript};
-use crate::engine::{Engine, EngineError, EngineKind};
+use crate::engine::{Engine, EngineError, EngineKind, Split};
 use crate::progress::{Progress, StartStage};
-use crate::worker::tuning::choice::{Measured, Split};
+use crate::worker::tuning::choice::Measured;
 use clock::Clock;
 use model::package::ModelPackage;
 use model::package::manifest::{Manifest, ModelKind};
@@ -250,15 +250,11 @@ impl Loader<'_> {
         precision: PrecisionChoice,
         rescue: RescueChoice,
     ) -> Result<Opener<'_>, EngineError> {
-        use crate::engine::openvino::{OpenVinoModel, OpenVinoOptions};
+        use crate::engine::openvino::OpenVinoModel;
         let library_dir = self.config.engine.openvino_library_dir.as_deref();
         let clock = Arc::clone(self.clock);
         let mut model = OpenVinoModel::read(self.package, library_dir, precision, rescue, clock)?;
-        Ok(Box::new(move |split| {
-            let options =
-                OpenVinoOptions { sessions: split.workers, threads_per_session: split.threads };
-            Ok(Box::new(model.compile(&options)?))
-        }))
+        Ok(Box::new(move |split| Ok(Box::new(model.compile(split)?))))
     }
 
     #[cfg(not(feature = "openvino"))]

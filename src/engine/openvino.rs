@@ -15,7 +15,9 @@ use openvino::{
 };
 use parking_lot::Mutex;
 
-use crate::engine::{Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, run_canary};
+use crate::engine::{
+    Engine, EngineError, EngineInfo, EngineKind, GraphFacts, Session, Split, run_canary,
+};
 use clock::Clock;
 use model::package::ModelPackage;
 use model::package::canary::Comparison;
@@ -28,15 +30,6 @@ mod mapped;
 mod session;
 
 use session::OpenVinoSession;
-
-/// How to run the engine.
-#[derive(Debug, Clone)]
-pub struct OpenVinoOptions {
-    /// Sessions that run at the same time.
-    pub sessions: usize,
-    /// Processor threads of each session.
-    pub threads_per_session: usize,
-}
 
 /// A graph that was read and checked. It is compiled once for each way of running it that is tried.
 pub struct OpenVinoModel<'a> {
@@ -116,13 +109,13 @@ impl<'a> OpenVinoModel<'a> {
     /// # Errors
     /// `BadPackage` if the canary is off in all precisions; `NotAvailable` if OpenVINO cannot
     /// compile the graph.
-    pub fn compile(&mut self, options: &OpenVinoOptions) -> Result<OpenVinoEngine, EngineError> {
+    pub fn compile(&mut self, split: Split) -> Result<OpenVinoEngine, EngineError> {
         let manifest = self.package.manifest();
         let mut refused = String::new();
         for precision in self.precisions.clone() {
-            let compiled = compile(&mut self.core, &self.model, precision, options)?;
+            let compiled = compile(&mut self.core, &self.model, precision, split)?;
             let mut engine = OpenVinoEngine {
-                info: self.info(precision, options),
+                info: self.info(precision, split),
                 facts: GraphFacts::of(manifest),
                 output_types: manifest.outputs,
                 clock: Arc::clone(&self.clock),
@@ -138,7 +131,7 @@ impl<'a> OpenVinoModel<'a> {
                     "the canary agrees with the golden numbers"
                 );
                 if self.rescue == RescueChoice::F32 && precision != PrecisionChoice::F32 {
-                    engine.rescue = Some(self.compile_rescue(precision, options)?);
+                    engine.rescue = Some(self.compile_rescue(precision, split)?);
                 }
                 self.precisions = vec![precision];
                 return Ok(engine);
@@ -154,9 +147,9 @@ impl<'a> OpenVinoModel<'a> {
     fn compile_rescue(
         &mut self,
         precision: PrecisionChoice,
-        options: &OpenVinoOptions,
+        split: Split,
     ) -> Result<Mutex<CompiledModel>, EngineError> {
-        let options = OpenVinoOptions { sessions: 1, ..options.clone() };
+        let split = Split { workers: 1, ..split };
         let own;
         let model = if precision == PrecisionChoice::Int8 {
             // The graph in 8 bits ignores the hint, so the f32 graph is needed.
@@ -165,18 +158,18 @@ impl<'a> OpenVinoModel<'a> {
         } else {
             &self.model
         };
-        let compiled = compile(&mut self.core, model, PrecisionChoice::F32, &options)?;
+        let compiled = compile(&mut self.core, model, PrecisionChoice::F32, split)?;
         tracing::info!("rows that are not finite will be run again in f32");
         Ok(Mutex::new(compiled))
     }
 
-    fn info(&self, precision: PrecisionChoice, options: &OpenVinoOptions) -> EngineInfo {
+    fn info(&self, precision: PrecisionChoice, split: Split) -> EngineInfo {
         EngineInfo {
             kind: EngineKind::OpenVino,
             version: openvino::version().build_number,
             device: self.device.clone(),
             precision: precision.name().to_owned(),
-            threads_per_session: options.threads_per_session,
+            threads_per_session: split.threads,
             hidden_size: self.package.manifest().hidden_size,
             profiles: Vec::new(),
         }
@@ -369,7 +362,7 @@ fn compile(
     core: &mut Core,
     model: &Model,
     precision: PrecisionChoice,
-    options: &OpenVinoOptions,
+    split: Split,
 ) -> Result<CompiledModel, EngineError> {
     let failed = |error: InferenceError| {
         EngineError::NotAvailable(format!(
@@ -377,9 +370,9 @@ fn compile(
             one_line(&error)
         ))
     };
-    let threads = options.sessions * options.threads_per_session;
+    let threads = split.workers * split.threads;
     let properties = [
-        (RwPropertyKey::NumStreams, options.sessions.to_string()),
+        (RwPropertyKey::NumStreams, split.workers.to_string()),
         (RwPropertyKey::InferenceNumThreads, threads.to_string()),
         (RwPropertyKey::HintInferencePrecision, hint(precision).to_owned()),
         // The HTTP side shares the cores; a pinned thread could not move away from it.

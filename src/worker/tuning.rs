@@ -8,7 +8,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use super::{catch_panic, warm_up_batch};
-use crate::engine::{Engine, EngineError, Session};
+use crate::engine::{Engine, EngineError, Session, Split};
 use clock::Clock;
 use scheduling::batch::Bucket;
 use scheduling::batch::cost::{Times, fit, keep_shortest};
@@ -16,7 +16,7 @@ use scheduling::batch::plan::{ROW_TOKENS, Shapes};
 
 pub(crate) mod choice;
 
-use choice::{Measured, Split};
+use choice::Measured;
 
 /// Each shape runs at least this often after its first run, which prepares it.
 const ROUNDS_MIN: usize = 3;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Chosen;
-use crate::engine::{Engine, EngineError, EngineKind};
+use crate::engine::{Engine, EngineError, EngineKind, Split};
 use crate::metrics::{available_memory, memory};
 use crate::worker::tuning::Workload;
-use crate::worker::tuning::choice::{Measured, Split, choose, splits};
+use crate::worker::tuning::choice::{Measured, choose, splits};
 use clock::Clock;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;

@@ -2,19 +2,11 @@
 
 use std::time::Duration;
 
+use crate::engine::Split;
 use scheduling::batch::Bucket;
 use scheduling::batch::cost::CostModel;
 use settings::OptimizeFor;
 use settings::limits::MaxBatchTokens;
-
-/// How processor threads are divided among workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Split {
-    /// Sessions that run at the same time.
-    pub workers: usize,
-    /// Processor threads of each session.
-    pub threads: usize,
-}
 
 /// The measurements of a split.
 #[derive(Debug, Clone, PartialEq)]
