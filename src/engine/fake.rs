@@ -219,42 +219,42 @@ impl RowBuffers {
     /// somebody reads them.
     pub fn resize(&mut self, bucket: Bucket) {
         self.bucket = bucket;
-        for (numbers, count) in [
-            (&mut self.dense, bucket.rows * bucket.spans() * self.hidden_size),
-            (&mut self.token_weights, bucket.tokens()),
-            (&mut self.token_vectors, bucket.tokens() * self.token_vector_size),
+        let spans = bucket.rows * bucket.spans();
+        for (numbers, count, empty) in [
+            (&mut self.dense, spans * self.hidden_size, f32::NAN),
+            (&mut self.token_weights, bucket.tokens(), f32::NAN),
+            (&mut self.token_vectors, bucket.tokens() * self.token_vector_size, f32::NAN),
+            (&mut self.word_weights, spans * self.kept, 0.0),
         ] {
             numbers.clear();
-            numbers.resize(count, f32::NAN);
-        }
-    }
-
-    /// Writes the words of each text, if the model weighs words.
-    pub fn fill_words(&mut self, batch: &Batch) {
-        let (spans, kept) = (self.bucket.spans(), self.kept);
-        if kept == 0 {
-            return;
+            numbers.resize(count, empty);
         }
         self.words.clear();
-        self.words.resize(self.bucket.rows * spans * kept, 0);
-        self.word_weights.clear();
-        self.word_weights.resize(self.words.len(), 0.0);
-        for (ids, place) in batch.items().iter().zip(batch.places()) {
-            let start = (place.row * spans + place.span) * kept;
-            for (at, (word, weight)) in (start..).zip(expected_words(ids, kept)) {
-                (self.words[at], self.word_weights[at]) = (word as i32, weight);
-            }
-        }
+        self.words.resize(spans * self.kept, 0);
     }
 
-    /// Writes the vectors of the tokens of each text that wants them.
-    pub fn fill_token_vectors(&mut self, batch: &Batch) {
-        let size = self.token_vector_size;
-        let texts = batch.items().iter().zip(batch.places());
-        for (ids, place) in texts.filter(|(ids, _)| size > 0 && ids.wants_token_vectors()) {
-            let start = (place.row * self.bucket.length + place.start) * size;
-            let vectors = &mut self.token_vectors[start..start + ids.len() * size];
-            vectors.copy_from_slice(&expected_token_vectors(ids, size));
+    /// Computes all rows of a batch.
+    pub fn fill(&mut self, batch: &Batch) {
+        let bucket = batch.bucket();
+        self.resize(bucket);
+        let (width, size, kept) = (self.hidden_size, self.token_vector_size, self.kept);
+        for (ids, place) in batch.items().iter().zip(batch.places()) {
+            let first = place.row * bucket.spans() + place.span;
+            for (number, span) in (first..).zip(ids.spans()) {
+                write_dense(&ids[span], &mut self.dense[number * width..][..width]);
+            }
+            for (at, (word, weight)) in (first * kept..).zip(expected_words(ids, kept)) {
+                (self.words[at], self.word_weights[at]) = (word as i32, weight);
+            }
+            let start = place.row * bucket.length + place.start;
+            let weights = &mut self.token_weights[start..][..ids.len()];
+            for (position, (slot, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
+                *slot = weight(id, position);
+            }
+            if size > 0 && ids.wants_token_vectors() {
+                let vectors = &mut self.token_vectors[start * size..][..ids.len() * size];
+                vectors.copy_from_slice(&expected_token_vectors(ids, size));
+            }
         }
     }
 
@@ -309,30 +309,11 @@ impl FakeSession {
             }
         }
     }
-
-    fn compute(&mut self, batch: &Batch) {
-        let rows = &mut self.rows;
-        rows.resize(batch.bucket());
-        rows.fill_token_vectors(batch);
-        rows.fill_words(batch);
-        let bucket = batch.bucket();
-        for (ids, place) in batch.items().iter().zip(batch.places()) {
-            for (number, span) in (place.span..).zip(ids.spans()) {
-                let start = (place.row * bucket.spans() + number) * rows.hidden_size;
-                write_dense(&ids[span], &mut rows.dense[start..start + rows.hidden_size]);
-            }
-            let start = place.row * bucket.length + place.start;
-            let weights = &mut rows.token_weights[start..start + ids.len()];
-            for (position, (slot, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
-                *slot = weight(id, position);
-            }
-        }
-    }
 }
 
 impl Session for FakeSession {
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
-        self.compute(batch);
+        self.rows.fill(batch);
         if self.takes_jobs {
             match self.follow_script()? {
                 Some(ScriptedFault::NotFinite) => {
@@ -352,7 +333,7 @@ impl Session for FakeSession {
 
     fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
         self.shared.script.rescues.then(|| {
-            self.compute(batch);
+            self.rows.fill(batch);
             Ok(self.rows.output())
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use duovec::engine::fake::{RowBuffers, expected_dense};
+use duovec::engine::fake::RowBuffers;
 use duovec::engine::{BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Session};
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
@@ -184,15 +184,10 @@ impl Session for TestSession {
             Some(Fault::NotFinite) | None => {}
         }
         let (rows, bucket, width) = (&mut self.rows, batch.bucket(), self.hidden_size);
-        rows.resize(bucket);
-        rows.fill_token_vectors(batch);
-        rows.fill_words(batch);
+        rows.fill(batch);
         for (ids, place) in batch.items().iter().zip(batch.places()) {
             let span = place.row * bucket.spans() + place.span;
             let dense = &mut rows.dense[span * width..][..place.spans * width];
-            for (dense, span) in dense.chunks_mut(width).zip(ids.spans()) {
-                dense.copy_from_slice(&expected_dense(&ids[span], width));
-            }
             if distorted {
                 dense.iter_mut().for_each(|value| *value = -*value);
             }
