@@ -245,106 +245,101 @@ impl InputRows {
     /// The next rows; `None` when all files are read.
     pub(super) fn next(&mut self) -> Result<Option<Chunk>, CorpusError> {
         loop {
-            let (file, opened) = match self.opened.take() {
+            let (file, opened) = match &mut self.opened {
                 Some(opened) => opened,
-                None => match self.files.pop_front() {
+                none => match self.files.pop_front() {
                     Some(file) => {
                         let opened = open(&file, &self.columns)?;
-                        (file, opened)
+                        none.insert((file, opened))
                     }
                     None => return Ok(None),
                 },
             };
-            let (chunk, opened) = match opened {
-                OpenFile::Records(mut records) => {
-                    (self.chunk_of(&file, &mut *records)?, OpenFile::Records(records))
-                }
-                OpenFile::Parquet(mut rows) => {
-                    let chunk = rows.next()?;
-                    if let Some(chunk) = &chunk {
-                        self.check_types(&file, chunk)?;
-                    }
-                    (chunk, OpenFile::Parquet(rows))
-                }
+            let (columns, types) = (&self.columns.kept, &mut self.kept_types);
+            let chunk = match opened {
+                OpenFile::Records(records) => chunk_of(file, &mut **records, columns, types)?,
+                OpenFile::Parquet(rows) => rows.next()?,
             };
             let Some(mut chunk) = chunk else {
                 self.read += file.length();
+                self.opened = None;
                 continue;
             };
-            self.opened = Some((file, opened));
+            check_types(file, &chunk, columns, types)?;
             chunk.position += self.read;
+            let most = self.item_bytes_max;
             for row in &mut chunk.rows {
-                self.check_size(row);
+                if row.text.as_ref().is_ok_and(|text| text.len() > most) {
+                    let reason = format!("the text has more than {most} bytes (--max-item-bytes)");
+                    row.text = Err(reason);
+                }
             }
             return Ok(Some(chunk));
         }
     }
+}
 
-    fn chunk_of(
-        &mut self,
-        file: &InputFile,
-        records: &mut dyn Records,
-    ) -> Result<Option<Chunk>, CorpusError> {
-        let mut read = Vec::new();
-        let mut bytes = 0;
-        while read.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
-            let Some(record) = records.next()? else { break };
-            bytes += record.text.as_ref().map_or(0, String::len);
-            read.push(record);
-        }
-        if read.is_empty() {
-            return Ok(None);
-        }
-        let columns = self.columns.kept.len();
-        let infer = || {
-            let of =
-                |column| kept::infer(read.iter().map(|record: &InputRecord| &record.kept[column]));
-            (0..columns).map(of).collect()
-        };
-        let types: &Vec<DataType> = self.kept_types.get_or_insert_with(infer);
-        if types.iter().any(|kind| *kind != DataType::Utf8 && !kept::OF_JSON.contains(kind)) {
-            let problem = "its kept columns have other types than in the files before it; embed \
-                           it on its own, or do not keep the columns";
+/// The next rows of a file of records. Their kept columns get the types of the first rows of all.
+fn chunk_of(
+    file: &InputFile,
+    records: &mut dyn Records,
+    columns: &[String],
+    types: &mut Option<Vec<DataType>>,
+) -> Result<Option<Chunk>, CorpusError> {
+    let mut read = Vec::new();
+    let mut bytes = 0;
+    while read.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
+        let Some(record) = records.next()? else { break };
+        bytes += record.text.as_ref().map_or(0, String::len);
+        read.push(record);
+    }
+    if read.is_empty() {
+        return Ok(None);
+    }
+    let infer = || {
+        let of = |column| kept::infer(read.iter().map(|record: &InputRecord| &record.kept[column]));
+        (0..columns.len()).map(of).collect()
+    };
+    let types: &Vec<DataType> = types.get_or_insert_with(infer);
+    if types.iter().any(|kind| *kind != DataType::Utf8 && !kept::OF_JSON.contains(kind)) {
+        let problem = "its kept columns have other types than in the files before it; embed it on \
+                       its own, or do not keep the columns";
+        return Err(CorpusError::input(&file.path, problem));
+    }
+    for record in &mut read {
+        check_kept(record, columns, types);
+    }
+    let column = |column: usize| {
+        let values: Vec<Value> = read.iter_mut().map(|record| record.kept[column].take()).collect();
+        kept::array(&values, &types[column])
+    };
+    let kept = (0..columns.len()).map(column).collect();
+    let name: Arc<str> = file.path.to_string_lossy().into();
+    let row = |InputRecord { number, text, .. }| Row { file: Arc::clone(&name), number, text };
+    let rows = read.into_iter().map(row).collect();
+    Ok(Some(Chunk { rows, kept, position: records.position() }))
+}
+
+/// Columns of Parquet keep their types, so all files must have the same.
+fn check_types(
+    file: &InputFile,
+    chunk: &Chunk,
+    columns: &[String],
+    types: &mut Option<Vec<DataType>>,
+) -> Result<(), CorpusError> {
+    let here = || chunk.kept.iter().map(|column| column.data_type().clone()).collect();
+    let types: &Vec<DataType> = types.get_or_insert_with(here);
+    for ((name, kind), column) in columns.iter().zip(types).zip(&chunk.kept) {
+        if kind != column.data_type() {
+            let problem = format!(
+                "its column `{name}` is of type {}, and of type {kind} in the files before it; \
+                 embed it on its own, or do not keep the column",
+                column.data_type()
+            );
             return Err(CorpusError::input(&file.path, problem));
         }
-        for record in &mut read {
-            check_kept(record, &self.columns.kept, types);
-        }
-        let column = |column: usize| {
-            let values: Vec<Value> =
-                read.iter_mut().map(|record| record.kept[column].take()).collect();
-            kept::array(&values, &types[column])
-        };
-        let kept = (0..columns).map(column).collect();
-        let name: Arc<str> = file.path.to_string_lossy().into();
-        let row = |InputRecord { number, text, .. }| Row { file: Arc::clone(&name), number, text };
-        let rows = read.into_iter().map(row).collect();
-        Ok(Some(Chunk { rows, kept, position: records.position() }))
     }
-
-    /// Columns of Parquet keep their types, so all files must have the same.
-    fn check_types(&mut self, file: &InputFile, chunk: &Chunk) -> Result<(), CorpusError> {
-        let here = || chunk.kept.iter().map(|column| column.data_type().clone()).collect();
-        let types: &Vec<DataType> = self.kept_types.get_or_insert_with(here);
-        for ((name, kind), column) in self.columns.kept.iter().zip(types).zip(&chunk.kept) {
-            if kind != column.data_type() {
-                let problem = format!(
-                    "its column `{name}` is of type {}, and of type {kind} in the files before \
-                     it; embed it on its own, or do not keep the column",
-                    column.data_type()
-                );
-                return Err(CorpusError::input(&file.path, problem));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_size(&self, row: &mut Row) {
-        let most = self.item_bytes_max;
-        if row.text.as_ref().is_ok_and(|text| text.len() > most) {
-            row.text = Err(format!("the text has more than {most} bytes (--max-item-bytes)"));
-        }
-    }
+    Ok(())
 }
 
 /// A row whose kept value does not fit its column is wrong.
