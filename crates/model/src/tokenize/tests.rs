@@ -91,18 +91,6 @@ fn a_text_that_melts_into_the_prompt_does_not_lose_its_own_tokens() {
 }
 
 #[test]
-fn over_long_texts_keep_their_first_tokens_and_the_closing_token() {
-    let tokenizer = with(|manifest| manifest.max_input_tokens = 6).expect("it fits");
-    let long = tokenizer.tokenize("a b c d e f g h", None, &|| true).expect("legal");
-    assert!(long.is_truncated());
-    assert_eq!(long.ids.len(), 6);
-    assert_eq!((long.ids[0], long.ids[5]), (0, 2));
-    let start = tokenizer.tokenize("a b", None, &|| true).expect("legal");
-    assert_eq!(long.ids[..3], start.ids[..3]);
-    assert!(long.full_count > 8);
-}
-
-#[test]
 fn special_tokens_are_added_to_ids_only_when_absent() {
     let tokenizer = with(|_| {}).expect("it fits");
     for ids in [&[5, 6][..], &[0, 5, 6], &[5, 6, 2], &[0, 5, 6, 2]] {
@@ -297,7 +285,7 @@ fn every_character_but_gaps_is_in_the_stretch_of_a_token() {
 }
 
 #[test]
-fn offsets_of_a_cut_text_are_those_of_its_first_tokens() {
+fn a_cut_text_keeps_its_first_tokens_with_their_offsets_and_the_closing_token() {
     let tokenizer = with(|manifest| manifest.max_input_tokens = 6).expect("it fits");
     let text = "the the the the the the the";
     let [cut, whole] = [Keep::ModelLimit, Keep::All].map(|keep| {
@@ -305,6 +293,7 @@ fn offsets_of_a_cut_text_are_those_of_its_first_tokens() {
         tokenizer.tokenize_with(text, options, &|| true).expect("legal")
     });
     assert_eq!((cut.ids.len(), whole.ids.len()), (6, whole.full_count));
+    assert_eq!((&cut.ids[..5], cut.ids[5]), (&whole.ids[..5], 2));
     assert_eq!(cut.spans, whole.spans[..4]);
     assert_eq!(whole.spans.last().map(|span| span.end), Some(text.len()));
     assert!(cut.is_truncated() && !whole.is_truncated());
