@@ -110,7 +110,7 @@ pub(crate) fn command() -> Command {
     let only_printed = |setting: &Setting| flag(setting).hide(true).requires("config");
     let check = Command::new("check")
         .about("Verifies a package: digests, tokenizer, graph, and the canary's golden numbers")
-        .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
+        .arg(package_argument())
         .arg(print)
         .args(SETTINGS.iter().map(|setting| {
             let checked = setting.commands.contains(&settings::Command::Check);
@@ -139,6 +139,12 @@ pub(crate) fn command() -> Command {
 /// An option with a value.
 fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// The package without its flag.
+fn package_argument() -> Arg {
+    let help = "directory of the package, in place of --package [default: the setting]";
+    Arg::new("PACKAGE").conflicts_with("package").help(help)
 }
 
 fn switch(name: &'static str, help: &'static str) -> Arg {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use serde::Serialize;
 
 use crate::engine::{Engine, EngineInfo, Session};
@@ -17,7 +17,7 @@ use scheduling::batch::Bucket;
 use settings::Config;
 
 use super::load::{Loaded, Measuring, load, package};
-use super::{switch, value};
+use super::{package_argument, switch, value};
 
 mod graphs;
 mod shapes;
@@ -34,7 +34,7 @@ const RUNS_MIN: usize = 5;
 pub(super) fn command() -> Command {
     Command::new("bench")
         .about("Measures the engine alone: a table of shapes, and the ceiling for a file of texts")
-        .arg(Arg::new("PACKAGE").help("directory of the package [default: the setting]"))
+        .arg(package_argument())
         .arg(value(
             "shapes",
             "LIST",

@@ -1,8 +1,8 @@
 //! `duovec build-engine`: a TensorRT plan from a package's ONNX graph.
 
-use clap::{Arg, Command};
+use clap::Command;
 
-use super::{switch, value};
+use super::{package_argument, switch, value};
 
 /// What can be typed; the same with and without the features, so that the help is complete.
 pub(super) fn command() -> Command {
@@ -21,7 +21,7 @@ pub(super) fn command() -> Command {
             )
             .conflicts_with("inspect"),
         )
-        .arg(Arg::new("PACKAGE").required(true).help("directory of the package"))
+        .arg(package_argument().required_unless_present("package").help("directory of the package"))
         .arg(
             value("flavour", "FLAVOUR", "tensorrt or tensorrt-rtx [default: the one that opens]")
                 .value_parser(["tensorrt", "tensorrt-rtx"]),

@@ -24,6 +24,7 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
         (&["check", "--config", "--port", "http", "--workers", "0"], &["--port", "--workers"]),
         // A flag of `serve` needs the configuration.
         (&["check", "--port", "8080"], &["--config"]),
+        (&["bench", "here", "--package", "there"], &["[PACKAGE]", "--package"]),
     ] {
         let mut command = duovec();
         command.args(arguments);

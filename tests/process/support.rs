@@ -40,11 +40,7 @@ pub(crate) fn quick(command: &str, package: impl AsRef<Path>, more: &[&str]) -> 
             quick.args(usual);
         }
     }
-    quick.args(more);
-    if !matches!(command, "check" | "bench") {
-        quick.arg("--package");
-    }
-    quick.arg(package.as_ref());
+    quick.args(more).arg("--package").arg(package.as_ref());
     quick
 }
 

@@ -38,7 +38,7 @@ settings! {
     ] {
         package: PathBuf = "engines/multilingual-e5-small", read::package,
             "package", "DIR", "model package to serve",
-            commands: &[Offline];
+            commands: &[Check, Bench, BuildEngine, Offline];
         /// They are valid besides the manifest's.
         model_aliases: Vec<String> = "", read::list,
             "model-aliases", "A,B", "further names that clients may send as `model`",
