@@ -5,8 +5,9 @@ use serde_json::json;
 
 use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, Trouble, number, post};
 
+/// One with the smallest cache that there may be.
 fn with_cache() -> Server {
-    Server::set(|set| set.cache_bytes = number(1 << 20))
+    Server::set(|set| set.cache_bytes = number(1 << 16))
 }
 
 const ONE_TWO: &str = r#"{"input":"one two"}"#;
@@ -60,7 +61,7 @@ fn a_text_that_comes_again_does_not_run_again() {
     let health = server.get("/health").ok();
     let cache = &health["tuning"]["cache"];
     assert_eq!((&cache["hits"], &cache["entries"]), (&json!(7), &json!(2)));
-    assert_eq!(cache["limit_bytes"], json!(1 << 20));
+    assert_eq!(cache["limit_bytes"], json!(1 << 16));
     assert!(cache["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{cache}");
 }
 

@@ -79,6 +79,14 @@ impl Config {
             );
             found.push(("max-inflight-bytes", problem));
         }
+        if (1..LEAST_CACHE_BYTES).contains(&queue.cache_bytes.get()) {
+            let bytes = queue.cache_bytes;
+            let problem = format!(
+                "{bytes} bytes may not hold the vectors of one text: give {LEAST_CACHE_BYTES} or \
+                 more, or 0 for no cache"
+            );
+            found.push(("cache-bytes", problem));
+        }
         if http.request_timeout.get() > http.max_request_timeout.get() {
             let (longest, usual) = (http.max_request_timeout, http.request_timeout);
             let problem = format!(
@@ -117,6 +125,9 @@ impl Config {
 
 /// What clients of NIM put behind a model's name for its prompts: for queries, and for passages.
 pub const PROMPT_ENDS: [&str; 2] = ["-query", "-passage"];
+
+/// A cache has room for the vectors of any text: a large model's longest text takes 37 KB.
+const LEAST_CACHE_BYTES: u64 = 65_536;
 
 /// Part of [`MaxInflightBytes`] that only small requests may use, so that large ones never turn a
 /// single text away.

@@ -301,6 +301,8 @@ fn settings_that_do_not_go_together_are_refused_and_those_that_do_are_not() {
         (&[("queue-capacity", "10")], "--queue-capacity: 10 is less than max-items 2048"),
         (&[("max-inflight-bytes", "33554432")], "leaves 29360128 bytes for one request"),
         (&[("max-inflight-bytes", "1000000"), ("max-body-bytes", "875000")], ""),
+        (&[("cache-bytes", "65535")], "--cache-bytes: 65535 bytes may not hold the vectors"),
+        (&[("cache-bytes", "65536")], ""),
         (&[time], "is less than request-timeout-ms 300001"),
         (&[time, ("max-request-timeout-ms", "300001")], ""),
         (&[alias], "'mine-passage' has an end that asks"),
