@@ -94,12 +94,6 @@ impl fmt::Debug for Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
     /// All metrics, at zero.
     pub(crate) fn new() -> Self {

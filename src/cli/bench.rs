@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::{ArgMatches, Command, value_parser};
 use serde::Serialize;
 
-use crate::engine::{Engine, EngineInfo, Session};
+use crate::engine::{Engine, Session};
 use crate::worker::warm_up_batch;
 use clock::{Clock, RealClock};
 use model::package::ModelPackage;
@@ -169,9 +169,4 @@ fn warm_session(engine: &dyn Engine, buckets: &[Bucket]) -> anyhow::Result<Box<d
 
 fn tokens_per_second(tokens: usize, seconds: f64) -> f64 {
     tokens as f64 / seconds.max(f64::MIN_POSITIVE)
-}
-
-/// The engine in one line, for log and tables.
-fn named(info: &EngineInfo) -> String {
-    format!("{} {}", info.kind, info.precision)
 }

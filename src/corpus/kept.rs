@@ -72,16 +72,8 @@ pub(super) fn array(values: &[Value], kind: &DataType) -> ArrayRef {
 
 /// Whether [`json`] can write values of this type.
 pub(super) fn has_json(kind: &DataType) -> bool {
-    kind.is_integer()
-        || matches!(
-            kind,
-            DataType::Boolean
-                | DataType::Float32
-                | DataType::Float64
-                | DataType::Utf8
-                | DataType::LargeUtf8
-                | DataType::Utf8View
-        )
+    let is_other = matches!(kind, DataType::Boolean | DataType::Float32 | DataType::Float64);
+    kind.is_integer() || is_text(kind) || is_other
 }
 
 /// A value of a column as JSON; null for a type that has none here.

@@ -60,7 +60,10 @@ async fn run(
     let late = |_| failure("run", &format!("no answer within {} ms", timeout.as_millis()));
     let rows = tokio::time::timeout(timeout, ticket).await.map_err(late)?;
     let rows = rows.map_err(|error| match error {
-        RunError::Expired => late_in_queue(timeout),
+        RunError::Expired => {
+            let ms = timeout.as_millis();
+            failure("queue", &format!("the worker did not take the check within {ms} ms"))
+        }
         RunError::EngineFailed(reason) => failure("run", &reason),
         RunError::NonFinite { .. } => failure("finite", "a row is not finite"),
         RunError::NoWorker => failure("run", "the worker is gone"),
@@ -88,13 +91,6 @@ fn judge(manifest: &Manifest, rows: ItemRows) -> (Option<Comparison>, Option<Che
         None
     };
     (Some(seen), wrong)
-}
-
-fn late_in_queue(timeout: Duration) -> CheckFailure {
-    failure(
-        "queue",
-        &format!("the worker did not take the check within {} ms", timeout.as_millis()),
-    )
 }
 
 fn failure(stage: &'static str, reason: &str) -> CheckFailure {

@@ -9,9 +9,7 @@ use std::{env, fs};
 use model::package::ModelPackage;
 use model::tokenize::TextTokenizer;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use settings::SpecialTokenText;
-use sha2::{Digest, Sha256};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -109,58 +107,4 @@ fn the_table_has_every_kind_of_hard_text() {
     assert!(texts.len() >= 120 && rules.len() >= 15, "{} texts, {rules:?}", texts.len());
     assert!(texts.iter().filter(|row| row.escaped_ids.is_some()).count() >= 10);
     assert!(texts.iter().any(|row| row.ids.len() > 510));
-}
-
-/// The default package with another normalizer and pre-tokenizer in its `tokenizer.json`.
-fn with_words(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, ModelPackage) {
-    let original = package();
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let read = |name: &str| fs::read(original.directory().join(name)).expect("it is there");
-    let mut tokenizer: Value = serde_json::from_slice(&read("tokenizer.json")).expect("JSON");
-    change(&mut tokenizer);
-    let bytes = serde_json::to_vec(&tokenizer).expect("it is JSON");
-    let mut manifest: Value = serde_json::from_slice(&read("manifest.json")).expect("JSON");
-    let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    manifest["files"]["tokenizer.json"] = json!({"sha256": digest, "bytes": bytes.len()});
-    let write = |name: &str, bytes: &[u8]| {
-        fs::write(folder.path().join(name), bytes).expect("it can be written");
-    };
-    write("tokenizer.json", &bytes);
-    write("manifest.json", manifest.to_string().as_bytes());
-    let files = manifest["files"].as_object().expect("it is a map");
-    for name in files.keys().filter(|&name| name != "tokenizer.json") {
-        let (from, to) = (original.directory().join(name), folder.path().join(name));
-        std::os::unix::fs::symlink(from, to).expect("it can be linked");
-    }
-    let package = ModelPackage::open(folder.path()).expect("it is whole");
-    (folder, package)
-}
-
-/// As `save_pretrained` of transformers 4.38 and later writes an XLM-R tokenizer.
-fn as_transformers_saves(tokenizer: &mut Value) {
-    let steps = tokenizer["normalizer"]["normalizers"].as_array().expect("it is a list");
-    let map = steps.iter().find(|step| step["type"] == "Precompiled").expect("it has a map");
-    tokenizer["normalizer"] = json!({"type": "Sequence", "normalizers": [
-        map,
-        {"type": "Strip", "strip_left": false, "strip_right": true},
-        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u{2581}"},
-    ]});
-    tokenizer["pre_tokenizer"] = json!({
-        "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true,
-    });
-}
-
-#[test]
-fn a_tokenizer_saved_by_transformers_has_the_same_ids() {
-    let (_folder, saved) = with_words(as_transformers_saves);
-    let open = |package: &ModelPackage| {
-        TextTokenizer::open(package, SpecialTokenText::Special, None).expect("it is read")
-    };
-    let (saved, original) = (open(&saved), open(&package()));
-    let ids = |tokenizer: &TextTokenizer, text: &str| {
-        tokenizer.tokenize(text, None, &|| true).expect("it is tokenized").ids.to_vec()
-    };
-    for text in ["a  b", "  -h, --help", "\n  x", "x  ", " ", "a \u{3000} b"] {
-        assert_eq!(ids(&saved, text), ids(&original, text), "{text:?}");
-    }
 }

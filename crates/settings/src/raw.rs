@@ -54,7 +54,11 @@ impl RawConfig {
         file: Option<&Path>,
     ) -> Self {
         environment.retain(|name, value| !is_service_link(name, &value.to_string_lossy()));
-        let defaults = SETTINGS.iter().map(|setting| (setting.name, default(setting)));
+        let default = |setting: &Setting| {
+            let values = one_text(setting, setting.default);
+            (setting.name, RawValue { values, origin: Origin::Default })
+        };
+        let defaults = SETTINGS.iter().map(default);
         let mut raw =
             Self { values: defaults.collect(), problems: Vec::new(), warnings: Vec::new() };
         for setting in SETTINGS {
@@ -164,15 +168,6 @@ impl RawConfig {
     }
 }
 
-fn default(setting: &Setting) -> RawValue {
-    match setting.takes {
-        Takes::One => RawValue::unset(setting.default),
-        Takes::ListInOneFlag | Takes::ListOfFlags => {
-            RawValue { values: split(setting.default).collect(), origin: Origin::Default }
-        }
-    }
-}
-
 fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
@@ -194,7 +189,7 @@ fn not_toml(text: &str, error: &toml::de::Error) -> String {
     format!("invalid TOML: line {line}: {}", error.message())
 }
 
-/// The values of a variable, which is one text.
+/// The values of a variable or of a default, which is one text.
 fn one_text(setting: &Setting, text: &str) -> Vec<String> {
     match setting.takes {
         Takes::One => vec![text.to_owned()],

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Bench, Loaded, named, tokens_per_second, warm_session};
+use super::{Bench, Loaded, tokens_per_second, warm_session};
 use crate::engine::{Engine, EngineKind, Session};
 use scheduling::batch::packing::{PackedBatch, pack};
 use scheduling::batch::plan::Shapes;
@@ -146,7 +146,7 @@ impl Bench<'_> {
             let real: usize = items.iter().map(|ids| ids.len()).sum();
             let padded: usize = batches.iter().map(|batch| batch.bucket().tokens()).sum();
             ways.push(WayReport {
-                engine: named(engine.info()),
+                engine: format!("{} {}", engine.info().kind, engine.info().precision),
                 workers,
                 threads_per_worker: engine.info().threads_per_session,
                 batch_tokens: budget,

@@ -1,12 +1,30 @@
 //! What a package's tokenizer makes of texts and of broken files.
 
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn tiny() -> (PathBuf, Manifest) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
     let package = ModelPackage::open(&directory).expect("the fixture is whole");
     (package.tokenizer_path(), package.manifest().clone())
+}
+
+/// The content of the tiny tokenizer's file.
+fn tiny_file() -> Value {
+    let bytes = fs::read(tiny().0).expect("the fixture is whole");
+    serde_json::from_slice(&bytes).expect("it is JSON")
+}
+
+/// Reads a tokenizer from the content of a file.
+fn read(
+    file: &Value,
+    manifest: &Manifest,
+    normalization: Option<Normalization>,
+) -> Result<TextTokenizer, TokenizeError> {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("tokenizer.json");
+    fs::write(&path, file.to_string()).expect("it can be written");
+    TextTokenizer::read(&path, manifest, SpecialTokenText::Special, normalization)
 }
 
 fn with(change: impl FnOnce(&mut Manifest)) -> Result<TextTokenizer, TokenizeError> {
@@ -156,9 +174,7 @@ fn a_tokenizer_of_another_vocabulary_is_refused() {
 
 /// The tiny tokenizer with these parts around a text, in a list behind what BPE over bytes needs.
 fn with_template(single: &[&str], manifest: &mut Manifest) -> TextTokenizer {
-    let (path, _) = tiny();
-    let bytes = fs::read(&path).expect("the fixture is whole");
-    let mut file: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    let mut file = tiny_file();
     let part = |&name: &&str| match name {
         "A" => json!({"Sequence": {"id": "A", "type_id": 0}}),
         special => json!({"SpecialToken": {"id": special, "type_id": 0}}),
@@ -167,12 +183,9 @@ fn with_template(single: &[&str], manifest: &mut Manifest) -> TextTokenizer {
     let template = file["post_processor"].take();
     let of_bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
     file["post_processor"] = json!({"type": "Sequence", "processors": [of_bytes, template]});
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let path = folder.path().join("tokenizer.json");
-    fs::write(&path, file.to_string()).expect("it can be written");
     manifest.bos_token_id = single.contains(&"<s>").then_some(0);
     manifest.eos_token_id = single.contains(&"</s>").then_some(2);
-    TextTokenizer::read(&path, manifest, SpecialTokenText::Special, None).expect("it fits")
+    read(&file, manifest, None).expect("it fits")
 }
 
 #[test]
@@ -217,24 +230,42 @@ fn a_tokenizer_may_have_one_special_token_on_either_side() {
 
 #[test]
 fn a_file_that_does_not_put_special_tokens_around_a_text_is_refused() {
-    let (path, manifest) = tiny();
-    let bytes = fs::read(&path).expect("the fixture is whole");
-    let original: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let changes: [(&str, serde_json::Value); 4] = [
+    let (_, manifest) = tiny();
+    let changes: [(&str, Value); 4] = [
         ("/post_processor", json!(null)),
         ("/post_processor/special_tokens", json!({})),
         ("/post_processor/single", json!([{"Sequence": {"id": "A", "type_id": 0}}])),
         ("/post_processor/special_tokens/<s>/ids", json!([4])),
     ];
     for (place, value) in changes {
-        let mut changed = original.clone();
+        let mut changed = tiny_file();
         *changed.pointer_mut(place).expect("it is there") = value;
-        let path = folder.path().join("tokenizer.json");
-        fs::write(&path, changed.to_string()).expect("it can be written");
-        let error = TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, None);
-        let error = error.expect_err(place);
+        let error = read(&changed, &manifest, None).expect_err(place);
         assert!(matches!(error, TokenizeError::SpecialTokens { .. }), "{place}: {error}");
+    }
+}
+
+/// As `save_pretrained` of transformers 4.38 and later writes an XLM-R tokenizer.
+#[test]
+fn a_tokenizer_saved_by_transformers_has_the_same_ids() {
+    let (_, manifest) = tiny();
+    let mut saved = tiny_file();
+    let steps = saved["normalizer"]["normalizers"].as_array().expect("it is a list");
+    let map = steps.iter().find(|step| step["type"] == "Precompiled").expect("it has a map");
+    saved["normalizer"] = json!({"type": "Sequence", "normalizers": [
+        map,
+        {"type": "Strip", "strip_left": false, "strip_right": true},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u{2581}"},
+    ]});
+    saved["pre_tokenizer"] = json!({
+        "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true,
+    });
+    let [original, saved] = [tiny_file(), saved].map(|file| read(&file, &manifest, None));
+    let (original, saved) = (original.expect("it fits"), saved.expect("it fits"));
+    for text in ["a  b", "  -h, --help", "\n  x", "x  ", " ", "a \u{3000} b"] {
+        let [expected, seen] = [&original, &saved]
+            .map(|tokenizer| tokenizer.tokenize(text, None, &|| true).expect("legal").ids);
+        assert_eq!(seen, expected, "{text:?}");
     }
 }
 
@@ -300,21 +331,16 @@ fn a_cut_text_keeps_its_first_tokens_with_their_offsets_and_the_closing_token() 
 }
 
 /// The tokenizer of a cross-encoder that takes `limit` tokens, read from the content of a file.
-fn of_pairs(limit: usize, file: &serde_json::Value) -> Result<TextTokenizer, TokenizeError> {
+fn of_pairs(limit: usize, file: &Value) -> Result<TextTokenizer, TokenizeError> {
     let (_, mut manifest) = tiny();
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let path = folder.path().join("tokenizer.json");
-    fs::write(&path, file.to_string()).expect("it can be written");
     manifest.kind = ModelKind::CrossEncoder;
     manifest.max_input_tokens = limit;
-    let huggingface = Some(Normalization::Huggingface);
-    TextTokenizer::read(&path, &manifest, SpecialTokenText::Special, huggingface)
+    read(file, &manifest, Some(Normalization::Huggingface))
 }
 
 /// The content of the tiny tokenizer's file with another `post_processor`.
-fn placing(processor: serde_json::Value) -> serde_json::Value {
-    let bytes = fs::read(tiny().0).expect("the fixture is whole");
-    let mut file: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+fn placing(processor: Value) -> Value {
+    let mut file = tiny_file();
     file["post_processor"] = processor;
     file
 }
@@ -354,7 +380,7 @@ fn a_pair_is_joined_and_cut_as_the_library_does_it() {
 }
 
 /// What puts special tokens around a text and this pair.
-fn template(pair: &str) -> serde_json::Value {
+fn template(pair: &str) -> Value {
     let mut template = json!({"type": "TemplateProcessing", "pair": [],
         "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]},
                            "</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}}});
@@ -372,8 +398,7 @@ fn a_cross_encoder_needs_a_way_to_join_texts_and_room_for_them() {
     let xlm_r = placing(template("<s>A</s></s>B</s>"));
     of_pairs(5, &xlm_r).expect("there is room for one token");
     assert!(matches!(of_pairs(4, &xlm_r), Err(TokenizeError::Pairs { .. })));
-    let bytes = fs::read(tiny().0).expect("the fixture is whole");
-    assert_eq!(xlm_r, serde_json::from_slice::<serde_json::Value>(&bytes).expect("it is JSON"));
+    assert_eq!(xlm_r, tiny_file());
     for pair in
         ["", "<s>A</s>", "<s>B</s>A</s>", "<s>A</s>B", "</s>A</s>B</s>", "<s>A<no>B</s>", "A</s>B"]
     {
@@ -386,7 +411,7 @@ fn a_cross_encoder_needs_a_way_to_join_texts_and_room_for_them() {
 fn pairs_have_the_ids_that_transformers_gave_them() {
     let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/families");
     let expected = fs::read(families.join("xlm-roberta-pairs/expected.json")).expect("it is there");
-    let expected: serde_json::Value = serde_json::from_slice(&expected).expect("it is JSON");
+    let expected: Value = serde_json::from_slice(&expected).expect("it is JSON");
     let tokenizer = of_pairs(160, &placing(template("<s>A</s></s>B</s>"))).expect("it fits");
     for pair in expected["texts"].as_array().expect("a list") {
         let [query, document] = ["query", "document"].map(|name| {
