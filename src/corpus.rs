@@ -117,7 +117,7 @@ pub(crate) fn run<M: Maker>(
     let (ran, to_write) = sync_channel(WAITING_PARTS);
     let queue = Arc::new(Mutex::new(queue));
     let lanes = Lanes::start(machine, &queue, &ran)?;
-    let (shared, watched) = (&*destination, &lanes);
+    let (shared, watched, senders) = (&*destination, &lanes, (tasks, ran));
     let outcome = thread::scope(|scope| {
         let writer = scope.spawn(move || {
             let written = write_all(&to_write, maker, shared, watched);
@@ -125,9 +125,9 @@ pub(crate) fn run<M: Maker>(
             drop(queue);
             written
         });
-        let read = read_all(windows, maker, shared, machine, &tasks, &ran);
+        let read = read_all(windows, maker, shared, machine, &senders);
         // Without these the others come to their ends.
-        drop((tasks, ran));
+        drop(senders);
         let lost = |_| Err(CorpusError::Engine("the thread that writes panicked".to_owned()));
         writer.join().unwrap_or_else(lost).and(read)
     });
@@ -138,14 +138,16 @@ pub(crate) fn run<M: Maker>(
     }
 }
 
+/// What hands batches to the lanes, and windows to the writer.
+type Senders<P> = (SyncSender<Task<P>>, SyncSender<RanWindow<P>>);
+
 /// Hands out every window that has no part yet; gives the number of all windows.
 fn read_all<M: Maker>(
     windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     maker: &M,
     destination: &Destination,
     machine: &Machine,
-    tasks: &SyncSender<Task<M::Prepared>>,
-    ran: &SyncSender<RanWindow<M::Prepared>>,
+    (tasks, ran): &Senders<M::Prepared>,
 ) -> Result<usize, CorpusError> {
     let mut parts = 0;
     for window in windows {
@@ -157,7 +159,8 @@ fn read_all<M: Maker>(
             continue;
         }
         let (prepared, items) = maker.prepare(content)?;
-        let (running, batches) = Task::pack(index, digest, bytes, prepared, &items, machine)?;
+        let window = Window { content: prepared, digest, place, bytes };
+        let (running, batches) = Task::pack(index, window, &items, machine)?;
         // The writer knows why nobody takes them.
         let taken = match batches.is_empty() {
             true => ran.send(Ok(running)).is_ok(),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::error::CorpusError;
-use super::{LOOK_INTERVAL, Machine};
+use super::{LOOK_INTERVAL, Machine, Window};
 use crate::scheduler::{Incidents, TextRow};
 use crate::worker::runner::Runner;
 use crate::worker::{panic_text, stood_still};
@@ -66,18 +66,18 @@ impl<P> Running<P> {
 }
 
 impl<P> Task<P> {
-    /// Packs the items of a window; the same items give the same batches.
+    /// Packs `items`, those of a window whose content is what is kept of it meanwhile; the same
+    /// items give the same batches.
     ///
     /// # Errors
     /// When the engine has no shape for a text that the model takes.
     pub(super) fn pack(
         index: usize,
-        digest: String,
-        bytes: u64,
-        prepared: P,
+        window: Window<P>,
         items: &[TokenIds],
         machine: &Machine,
     ) -> Result<(Arc<Running<P>>, Vec<Self>), CorpusError> {
+        let Window { content: prepared, digest, bytes, .. } = window;
         let lengths: Vec<usize> = items.iter().map(TokenIds::room).collect();
         let batches = pack(&lengths, &machine.shapes).ok_or_else(|| {
             CorpusError::Engine("it has no shape for the longest texts".to_owned())

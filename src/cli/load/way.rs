@@ -108,9 +108,13 @@ impl Ways {
         let taken = resident().saturating_sub(before);
         let splits = self.splits_without(engine.lost_gpus().len());
         let is_settled = splits.len() == 1 && self.budgets.len() == 1 && self.wider.is_empty();
+        let widest = shapes(self.largest());
+        let measure = |engine: &dyn Engine, split| {
+            self.workload.measure(engine, &supported(engine, widest.clone()), split, clock)
+        };
         let (engine, measured) = match is_settled {
             true => (engine, Vec::new()),
-            false => self.measure(engine, &splits, &shapes(self.largest()), &mut open, clock)?,
+            false => self.measure(engine, &splits, &mut open, measure)?,
         };
         let best = measured.get(choose(&measured, &self.budgets, self.goal));
         let (split, max_batch_tokens) = match best {
@@ -118,7 +122,8 @@ impl Ways {
             None => (splits[0], self.budgets[0]),
         };
         let shapes = supported(&*engine, shapes(max_batch_tokens));
-        let wider = best.map(|best| self.open_wider(&shapes, open, best.alone, taken, clock));
+        let time_alone = |engine: &dyn Engine| self.workload.alone(engine, &shapes, clock);
+        let wider = best.map(|best| self.open_wider(open, best.alone, taken, time_alone));
         let wider = wider.unwrap_or_default();
         let lanes = match self.wider.is_empty() {
             true => Lane::apart(split.workers),
@@ -138,13 +143,9 @@ impl Ways {
         &self,
         engine: Box<dyn Engine>,
         splits: &[Split],
-        shapes: &Shapes,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
-        clock: &dyn Clock,
+        measure: impl Fn(&dyn Engine, Split) -> Result<Measured, EngineError>,
     ) -> Result<(Box<dyn Engine>, Vec<Measured>), EngineError> {
-        let measure = |engine: &dyn Engine, split| {
-            self.workload.measure(engine, &supported(engine, shapes.clone()), split, clock)
-        };
         let mut measured = vec![measure(&*engine, splits[0])?];
         // That of the way that was measured last, or of all ways.
         let mut loaded = Some(engine);
@@ -190,11 +191,10 @@ impl Ways {
     /// narrowest lanes `alone` is the time of a short text, and `taken` the memory.
     fn open_wider(
         &self,
-        shapes: &Shapes,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         mut alone: Duration,
         mut taken: u64,
-        clock: &dyn Clock,
+        time_alone: impl Fn(&dyn Engine) -> Result<Duration, EngineError>,
     ) -> BTreeMap<usize, Arc<dyn Engine>> {
         let mut held = BTreeMap::new();
         for &width in &self.wider {
@@ -207,7 +207,7 @@ impl Ways {
             let before = resident();
             let split = Split { workers: self.lanes_of(width), threads: width };
             let opened = open(split).and_then(|engine| {
-                let time = self.workload.alone(&*engine, shapes, clock)?;
+                let time = time_alone(&*engine)?;
                 Ok((engine, time))
             });
             let (engine, time) = match opened {
