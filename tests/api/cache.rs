@@ -1,16 +1,13 @@
-//! Texts that come again: they share a run while they wait or run, and need none afterwards where
-//! rows are kept.
+//! Texts that come again where rows are kept, as answers and metrics tell of them.
 
 use serde_json::json;
 
-use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, Trouble, number, post};
+use crate::support::{Answer, DENSE, ROUTES, SPARSE, Server, number};
 
 /// One with the smallest cache that there may be.
 fn with_cache() -> Server {
     Server::set(|set| set.cache_bytes = number(1 << 16))
 }
-
-const ONE_TWO: &str = r#"{"input":"one two"}"#;
 
 /// What the answer says of the cache.
 fn cache_use(answer: &Answer) -> Option<String> {
@@ -23,7 +20,7 @@ fn answers_are_the_same_bytes_with_and_without_a_cache() {
     let (with, without) = (with_cache(), Server::ready());
     let input = json!(["one", "two three", "one"]);
     for format in ["float", "base64"] {
-        for path in [DENSE, SPARSE, BOTH] {
+        for path in ROUTES {
             let request = match path {
                 SPARSE => json!({ "input": input }),
                 _ => json!({ "input": input, "encoding_format": format }),
@@ -48,7 +45,7 @@ fn a_text_that_comes_again_does_not_run_again() {
     let first = post(DENSE, json!("one two"));
     assert_eq!(cache_use(&first).as_deref(), Some("miss"));
     let batches = server.metric("duovec_batches_total");
-    for path in [DENSE, SPARSE, BOTH] {
+    for path in ROUTES {
         assert_eq!(cache_use(&post(path, json!(["one two", "one two"]))).as_deref(), Some("hit"));
     }
     assert_eq!(server.metric("duovec_batches_total"), batches);
@@ -75,48 +72,4 @@ fn prompts_and_cuts_make_other_texts() {
     assert_eq!(post(json!({"input": "one two", "input_type": "query"})), miss);
     assert_eq!(post(json!({"input": "one two", "input_type": "query"})), hit);
     assert_eq!(post(json!({"input": "one two", "dimensions": 4})), hit);
-}
-
-#[test]
-fn requests_for_the_same_text_at_the_same_time_run_it_once() {
-    let server = Server::ready();
-    server.hold();
-    let runs = server.engine().runs().len();
-    let streams = [(); 8].map(|()| server.open(post(DENSE, "", ONE_TWO)));
-    let mut sparse = server.open(post(SPARSE, "", r#"{"input":["one two","one two"]}"#));
-    server.wait_waiting(10);
-    assert_eq!(server.get("/health").ok()["queue_depth"], json!(1));
-    server.release();
-    let bodies = streams.map(|mut stream| stream.answer().ok());
-    assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
-    sparse.answer().ok();
-    assert_eq!(server.engine().runs().len(), runs + 1);
-    assert_eq!(server.metric("duovec_items_coalesced_total"), 9.0);
-}
-
-#[test]
-fn a_cached_text_is_answered_while_the_queue_is_full() {
-    let server = with_cache();
-    server.post(DENSE, &json!({"input": "one two"})).ok();
-    server.prepare(Trouble::QueueFull);
-    let again = server.post(DENSE, &json!({"input": "one two"}));
-    again.ok();
-    assert_eq!(cache_use(&again).as_deref(), Some("hit"));
-    for input in [json!("three"), json!(["one two", "three"])] {
-        server.post(DENSE, &json!({ "input": input })).refused("queue_full", "");
-    }
-    server.recover();
-}
-
-#[test]
-fn deep_checks_run_the_canary_whatever_is_cached() {
-    let server = with_cache();
-    for _ in 0..2 {
-        let before = server.engine().runs().len();
-        server.get("/health/deep").ok();
-        assert!(server.engine().runs().len() >= before + 2, "once on each worker");
-    }
-    assert_eq!(server.metric("duovec_cache_entries"), 0.0);
-    server.break_numbers();
-    assert_eq!(server.get("/health/deep").status, 503);
 }

@@ -153,17 +153,6 @@ fn jinas_late_chunking_gives_each_item_a_vector_of_the_whole() {
 }
 
 #[test]
-fn a_text_without_tokens_is_one_chunk() {
-    let server = Server::ready();
-    for late in [false, true] {
-        let by = json!({"by": "sentences", "size": 3, "late": late});
-        let data = ask(&server, BOTH, &json!(["", "one"]), &by);
-        assert_eq!((data.len(), &data[0]["chunk"]), (2, &chunk(0, 0, 0, 0)));
-        assert_eq!(floats(&data[0]["embedding"]), expected_dense(&[0, 2], HIDDEN));
-    }
-}
-
-#[test]
 fn kept_rows_of_chunks_are_those_of_the_same_chunks_only() {
     let server = Server::set(|set| set.cache_bytes = number(1 << 20));
     let ask = |chunking: &Value| {

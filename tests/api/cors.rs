@@ -3,10 +3,8 @@
 use reqwest::Method;
 use settings::secret::ApiKey;
 
-use crate::log;
-use crate::support::{Answer, DENSE, Server};
+use crate::support::{Answer, DENSE, Server, TEXT};
 
-const TEXT: &str = r#"{"input":"text"}"#;
 const OURS: &str = "https://app.example.org";
 
 fn server(origins: &[&str]) -> Server {
@@ -101,24 +99,6 @@ fn a_page_cannot_have_texts_embedded_without_a_preflight() {
     }
     server.send(Method::POST, DENSE, &[], TEXT.into()).ok();
     post(&server, "https://own.example", "").ok();
-}
-
-#[test]
-fn a_preflight_is_counted_logged_and_named_like_every_answer() {
-    log::listen();
-    let server = server(&[OURS]);
-    for (origin, status, id) in
-        [(OURS, 200, "preflight-1"), ("https://x.example", 400, "preflight-2")]
-    {
-        let headers =
-            [("origin", origin), ("access-control-request-method", "POST"), ("x-request-id", id)];
-        let answer = server.send_unchecked(Method::OPTIONS, DENSE, &headers, Vec::new());
-        assert_eq!(answer.status, status);
-        assert_eq!(answer.header("x-request-id"), Some(id));
-        assert_eq!(log::line(id)["fields"]["status"], status);
-        let count = format!("duovec_requests_total{{route=\"preflight\",status=\"{status}\"}}");
-        assert_eq!(server.metric(&count), 1.0);
-    }
 }
 
 #[test]

@@ -3,13 +3,11 @@
 use std::thread;
 
 use duovec::engine::fake::expected_dense;
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::package::ids_of;
-use crate::support::{
-    BOTH, DENSE, Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, SPARSE, Server, floats,
-};
+use crate::rerank::{are_near, best_first, results};
+use crate::support::{Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, Server};
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";
@@ -32,28 +30,6 @@ fn server() -> Server {
     Server::set(|set| set.gives = Gives::Scores)
 }
 
-/// The scores by the documents' places; their order is that of the list.
-#[track_caller]
-fn scores(list: &Value, field: &str, logits: &[f64]) -> Vec<f32> {
-    let list = list.as_array().expect("a list");
-    let place = |result: &Value| result["index"].as_u64().expect("a place") as usize;
-    let places: Vec<usize> = list.iter().map(place).collect();
-    let mut expected: Vec<usize> = (0..logits.len()).collect();
-    expected.sort_by(|one, other| logits[*other].total_cmp(&logits[*one]));
-    assert_eq!(places, expected);
-    let values = floats(&list.iter().map(|result| result[field].clone()).collect());
-    let mut scores = vec![0.0; list.len()];
-    places.iter().zip(values).for_each(|(place, score)| scores[*place] = score);
-    scores
-}
-
-#[track_caller]
-fn are_near(found: &[f32], expected: impl Iterator<Item = f64>) {
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((f64::from(*found) - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{found}");
-    }
-}
-
 #[test]
 fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
     let server = server();
@@ -64,8 +40,8 @@ fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
         body["score"] = score;
         let answer = server.post(RERANK, &body).ok();
         assert_eq!(answer["score"], "cross-encoder");
-        let found = scores(&answer["results"], "relevance_score", &logits);
-        are_near(&found, logits.iter().copied().map(sigmoid));
+        let expected = best_first(logits.into_iter().map(sigmoid));
+        are_near(&results(&answer["results"], "relevance_score"), &expected);
         assert_eq!(answer["usage"]["total_tokens"], 5 * (4 + 2) + 1 + 2 + 3 + 1);
     }
     let top = json!({"query": QUERY, "documents": DOCUMENTS, "top_n": 2, "return_documents": true});
@@ -77,8 +53,8 @@ fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
         let body = json!({"query": QUERY, "texts": DOCUMENTS, "raw_scores": is_raw});
         let answer = server.post(TEI_RERANK, &body);
         assert_eq!(answer.header("x-score"), Some("cross-encoder"));
-        let found = scores(&answer.ok(), "score", &logits);
-        are_near(&found, logits.iter().map(|l| if is_raw { *l } else { sigmoid(*l) }));
+        let expected = logits.map(|logit| if is_raw { logit } else { sigmoid(logit) });
+        are_near(&results(&answer.ok(), "score"), &best_first(expected.into_iter()));
     }
     let dense = json!({"query": QUERY, "documents": ["one"], "score": "dense"});
     server.post(RERANK, &dense).refused("invalid_value", "score").says("must be \"cross-encoder\"");
@@ -126,46 +102,4 @@ fn the_longer_text_is_cut_first_unless_the_request_forbids_it() {
     let both = post(LONG_TEXT, LONG_TEXT, true).ok();
     assert_eq!(both["usage"]["total_tokens"], 2 * MAX_TOKENS);
     post(LONG_TEXT, "one", false).refused("context_length_exceeded", "query").says("query has");
-}
-
-#[test]
-fn what_needs_vectors_is_refused_with_the_route_that_does_not() {
-    let server = server();
-    for path in [DENSE, SPARSE, BOTH, "/v1/embeddings/both"] {
-        let answer = server.post(path, &json!({"input": "one"}));
-        answer.refused("vectors_not_available", "").says("POST /v1/rerank");
-    }
-    let sentences = json!({"source_sentence": "a", "sentences": ["one"]});
-    for (path, body) in [
-        ("/embed", json!({"inputs": "one"})),
-        ("/embed_sparse", json!({"inputs": "one"})),
-        ("/", json!({"inputs": "one"})),
-        ("/similarity", json!({"inputs": sentences})),
-    ] {
-        let answer = server.post(path, &body);
-        assert_eq!(answer.status, 424, "{path}");
-        assert!(answer.text().contains("cross-encoder"), "{}", answer.text());
-    }
-    let tokens = server.post("/v1/tokenize", &json!({"input": "one two"})).ok();
-    assert_eq!(tokens["data"][0]["ids"], json!([0, 100, 101, 2]));
-}
-
-#[test]
-fn the_model_is_told_as_a_cross_encoder() {
-    let server = server();
-    let model = &server.get("/v1/models").ok()["data"][0];
-    assert_eq!((&model["kind"], &model["dimensions"]), (&json!("cross-encoder"), &json!([])));
-    assert_eq!(model["sparse"], false);
-    let kind = &server.get("/info").ok()["model_type"];
-    assert_eq!(kind["reranker"]["id2label"], json!({"0": "LABEL_0"}));
-    let deep = server.get("/health/deep").ok();
-    assert_eq!(deep["status"], "ok");
-    assert_eq!(deep["checks"][0]["sparse_ok"], json!(null));
-    let document = server.get("/openapi.json").ok();
-    assert!(document["paths"]["/v1/rerank"].is_object());
-    assert!(document["paths"]["/v1/embeddings"].is_null());
-    let index = server.send(Method::GET, "/", &[("accept", "text/html")], Vec::new()).ok();
-    assert_eq!(index["rerank"], "v1/rerank");
-    assert!(["embeddings", "both", "playground"].iter().all(|route| index.get(route).is_none()));
-    assert_eq!(Server::ready().get("/v1/models").ok()["data"][0]["kind"], "embedding");
 }

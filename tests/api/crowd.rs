@@ -7,13 +7,53 @@ use std::time::{Duration, Instant};
 
 use settings::UnixSocket;
 
-use crate::support::{DENSE, PATIENCE, Talk, number};
+use crate::support::{DENSE, PATIENCE, Talk, get, head, number};
 use crate::tls::{Secure, embed};
 
 const IDLE: usize = 2000;
-const OF_EACH_KIND: usize = 50;
+const OF_EACH_KIND: usize = 25;
 const LIMIT_MS: u64 = 1000;
 const LIMIT: Duration = Duration::from_millis(LIMIT_MS);
+
+/// Clients that begin a request and go on with it by a byte now and then.
+struct Kind {
+    name: &'static str,
+    begin: String,
+    /// What comes by the byte, again and again.
+    drops: &'static str,
+    /// Answers before the one that ends the connection.
+    before: usize,
+    status: &'static str,
+    words: [&'static str; 2],
+}
+
+fn kinds() -> [Kind; 6] {
+    let long = "GET /health HTTP/1.1\r\nx-long: ";
+    let late = ["\"head_timeout\"", "did not come in time"];
+    let stopped = ["\"body_timeout\"", "did not come within"];
+    let refused = ["\"unsupported_media_type\"", "content-type"];
+    let kind = |name, begin, drops, before, status, words| Kind {
+        name,
+        begin,
+        drops,
+        before,
+        status,
+        words,
+    };
+    let live = get("/health/live", "").repeat(2);
+    let [sized, plain] = ["", "content-type: text/plain\r\n"]
+        .map(|more| head(DENSE, &format!("{more}content-length: 99999\r\n")));
+    let chunks = head(DENSE, "transfer-encoding: chunked\r\n");
+    let plain_chunks = head(DENSE, "content-type: text/plain\r\ntransfer-encoding: chunked\r\n");
+    [
+        kind("a head", long.to_owned(), "x", 0, "408", late),
+        kind("a head behind two requests", live + long, "x", 2, "408", late),
+        kind("a body", sized, " ", 0, "408", stopped),
+        kind("a body that stops", chunks + "100\r\n{", "", 0, "408", stopped),
+        kind("a refused body", plain, " ", 0, "415", refused),
+        kind("refused chunks", plain_chunks, "1\r\nx\r\n", 0, "415", refused),
+    ]
+}
 
 fn connect(path: &Path) -> UnixStream {
     let stream = UnixStream::connect(path).expect("it is listened on");
@@ -22,15 +62,22 @@ fn connect(path: &Path) -> UnixStream {
     stream
 }
 
-/// One more byte from each; a connection that was closed takes none.
-fn drip(streams: &mut [UnixStream], byte: u8) {
-    for stream in streams {
-        let _ = stream.write(&[byte]);
+/// The last answer ends the connection, and is the only one that was not asked for.
+fn is_cut(kind: &Kind, stream: &mut UnixStream) {
+    let (said, name) = (stream.rest(), kind.name);
+    let answers: Vec<&str> = said.split("HTTP/1.1 ").skip(1).collect();
+    assert_eq!(answers.len(), kind.before + 1, "{name}: {said}");
+    let (head, body) = answers[kind.before].split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with(kind.status), "{name}: {said}");
+    let length = format!("content-length: {}", body.len());
+    for header in ["connection: close", "x-request-id: ", &length] {
+        assert!(head.contains(header), "{name}, {header}: {said}");
     }
+    assert!(kind.words.iter().all(|word| body.contains(word)), "{name}: {said}");
 }
 
 #[test]
-fn single_texts_are_answered_beside_slow_clients_of_every_kind() {
+fn slow_clients_of_every_kind_are_cut_and_single_texts_answered_beside_them() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("duovec.sock");
     let secure = Secure::set(|set| {
@@ -45,8 +92,9 @@ fn single_texts_are_answered_beside_slow_clients_of_every_kind() {
     let mut idle: Vec<_> = (0..IDLE).map(|_| connect(&path)).collect();
     // The begin of a record that is never whole.
     let record = b"\x16\x03\x01\x02";
-    let mut handshakes: Vec<_> = (0..OF_EACH_KIND).map(|_| secure.server.open(record)).collect();
-    let begin = |count: usize, text: String| -> Vec<UnixStream> {
+    let mut handshakes: Vec<_> =
+        (0..2 * OF_EACH_KIND).map(|_| secure.server.open(record)).collect();
+    let begin = |count: usize, text: &str| -> Vec<UnixStream> {
         let opened = (0..count).map(|_| {
             let mut stream = connect(&path);
             // As much as the socket takes.
@@ -55,40 +103,30 @@ fn single_texts_are_answered_beside_slow_clients_of_every_kind() {
         });
         opened.collect()
     };
-    let mut heads = begin(OF_EACH_KIND, "GET /health HTTP/1.1\r\nx-long: ".to_owned());
-    let post = format!("POST {DENSE} HTTP/1.1\r\nhost: x\r\n");
-    let mut bodies = begin(OF_EACH_KIND, format!("{post}content-length: 100000\r\n\r\n"));
-    let long = format!("{post}content-type: text/plain\r\ncontent-length: 99999\r\n\r\n");
-    let mut refused = begin(OF_EACH_KIND, long);
+    let mut kinds = kinds().map(|kind| (begin(OF_EACH_KIND, &kind.begin), kind));
     // Few: each answer takes a while to make.
-    let mut readers = begin(5, "GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100));
+    let mut readers = begin(5, &get("/openapi.json", "").repeat(100));
     let start = Instant::now();
     let mut answered = 0;
     // Three times the time that each may take, so that all have been cut.
     while start.elapsed() < LIMIT * 3 || answered < 20 {
         assert!(start.elapsed() < PATIENCE, "{answered} texts were answered");
-        drip(&mut heads, b'x');
-        drip(&mut bodies, b' ');
-        drip(&mut refused, b' ');
+        for (streams, kind) in &mut kinds {
+            let byte = kind.drops.bytes().cycle().nth(answered);
+            // A connection that was closed takes none.
+            streams.iter_mut().for_each(|stream| drop(stream.write(byte.as_slice())));
+        }
         assert_eq!(secure.runtime.block_on(embed(&send)), 200);
         answered += 1;
     }
-    for stream in [&mut heads, &mut bodies, &mut refused, &mut readers].into_iter().flatten() {
+    for stream in kinds.iter_mut().flat_map(|(streams, _)| streams).chain(&mut readers) {
         stream.set_nonblocking(false).expect("it is a socket");
     }
-    for stream in &mut heads {
-        assert!(stream.rest().contains("head_timeout"));
-    }
-    for stream in &mut bodies {
-        assert!(stream.rest().contains("body_timeout"));
-    }
-    for stream in &mut refused {
-        let words = stream.rest();
-        assert!(words.contains("unsupported_media_type"), "{words}");
-        assert_eq!(words.matches("HTTP/1.1").count(), 1, "{words}");
+    for (streams, kind) in &mut kinds {
+        streams.iter_mut().for_each(|stream| is_cut(kind, stream));
     }
     for stream in &mut readers {
-        assert!(stream.rest().matches("HTTP/1.1 200").count() < 100, "it was cut");
+        assert!(stream.rest().matches("HTTP/1.1 200").count() < 100, "a reader was cut");
     }
     for stream in &mut handshakes {
         stream.rest();

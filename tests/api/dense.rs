@@ -59,16 +59,30 @@ fn fewer_dimensions_are_cut_and_renormalized() {
     }
 }
 
+/// A flat list of ids is one item, and what has no tokens is the empty text.
 #[test]
-fn an_over_long_item_is_truncated_and_says_so() {
+fn texts_and_ids_have_a_vector_each_and_say_what_was_cut() {
     let server = Server::ready();
-    for truncate in [Value::Null, json!(true)] {
-        let body = json!({"input": ["short", LONG_TEXT], "truncate": truncate});
-        let body = server.post(DENSE, &body).ok();
-        assert_eq!(body["data"][1]["truncated_from"], LONG_TOKENS);
-        assert!(body["data"][0].get("truncated_from").is_none());
-        assert_eq!(body["usage"]["prompt_tokens"], 3 + MAX_TOKENS);
+    for (input, truncated_from, tokens) in [
+        (json!(""), [Value::Null].as_slice(), 2),
+        (json!(" \n"), &[Value::Null], 2),
+        (json!([""]), &[Value::Null], 2),
+        (json!([[]]), &[Value::Null], 2),
+        (json!([5, 6, 7]), &[Value::Null], 5),
+        (json!([[5, 6, 7], [8]]), &[Value::Null, Value::Null], 5 + 3),
+        (json!(["short", LONG_TEXT]), &[Value::Null, json!(LONG_TOKENS)], 3 + MAX_TOKENS),
+    ] {
+        for truncate in [Value::Null, json!(true)] {
+            let answer = server.post(DENSE, &json!({"input": input, "truncate": truncate})).ok();
+            let data = answer["data"].as_array().expect("a list");
+            assert!(data.iter().map(|item| &item["truncated_from"]).eq(truncated_from), "{input}");
+            assert!(data.iter().all(|item| floats(&item["embedding"]).len() == HIDDEN), "{input}");
+            assert_eq!(answer["usage"]["prompt_tokens"], tokens, "{input}");
+        }
     }
+    let [flat, nested] = [json!([5, 6, 7]), json!([[5, 6, 7], [8]])]
+        .map(|input| server.post(DENSE, &json!({ "input": input })).ok()["data"][0].take());
+    assert_eq!(flat, nested);
 }
 
 #[test]
@@ -81,27 +95,6 @@ fn an_over_long_item_is_refused_when_truncation_is_off() {
         let said = server.post(DENSE, &body).refused("context_length_exceeded", "input");
         said.says("item 1").says(&LONG_TOKENS.to_string()).says(&MAX_TOKENS.to_string());
     }
-}
-
-#[test]
-fn empty_and_blank_inputs_embed_the_empty_text() {
-    let server = Server::ready();
-    for input in [json!(""), json!(" \n"), json!([""]), json!([[]])] {
-        let body = server.post(DENSE, &json!({"input": input})).ok();
-        assert_eq!(body["usage"]["prompt_tokens"], 2, "{input}");
-        assert_eq!(floats(&body["data"][0]["embedding"]).len(), HIDDEN);
-    }
-}
-
-#[test]
-fn token_ids_are_one_item_or_one_item_each() {
-    let server = Server::ready();
-    let flat = server.post(DENSE, &json!({"input": [5, 6, 7]})).ok();
-    assert_eq!(flat["data"].as_array().map(Vec::len), Some(1));
-    assert_eq!(flat["usage"]["prompt_tokens"], 5);
-    let nested = server.post(DENSE, &json!({"input": [[5, 6, 7], [8]]})).ok();
-    assert_eq!(nested["data"].as_array().map(Vec::len), Some(2));
-    assert_eq!(nested["data"][0]["embedding"], flat["data"][0]["embedding"]);
 }
 
 #[test]

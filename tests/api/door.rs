@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use settings::RaisedPriority;
 
 use crate::http_2_client;
-use crate::support::{Answer, BOTH, DENSE, SPARSE, Server, Talk, gzip, head, number, post};
+use crate::support::{Answer, BOTH, DENSE, ROUTES, Server, TEXT, Talk, gzip, head, number, post};
 use crate::tls::{Secure, embed_within};
 use crate::trouble::busy_for_4_s;
 
@@ -32,21 +32,46 @@ fn waiting_by_priority(server: &Server) -> (u64, u64) {
 }
 
 #[test]
-fn a_request_that_would_be_late_is_refused_before_its_body_comes() {
+fn a_request_that_would_be_late_is_refused_before_its_body_comes_until_there_is_room() {
     let server = busy_for_4_s();
-    let headers = "x-priority: bulk\r\nx-request-timeout-ms: 2000\r\n";
-    for path in [DENSE, SPARSE, BOTH] {
+    let predicted_ms = server.get("/health").ok()["predicted_wait_ms"].as_f64().expect("ms");
+    assert!((3900.0..=4200.0).contains(&predicted_ms), "{predicted_ms}");
+    let [bulk, soon, later] = [
+        ("x-priority", "bulk"),
+        ("x-request-timeout-ms", "2000"),
+        ("x-request-timeout-ms", "4000"),
+    ];
+    for time in [soon, later] {
+        // A wait of three quarters of its time would do; each stands behind the one before.
+        let answer = server.post_with(DENSE, &[bulk, time], r#"{"input":["one","two"]}"#);
+        answer.refused("queue_full", "");
+        assert_eq!(answer.header("retry-after"), Some("3"), "{time:?}");
+    }
+    for path in ROUTES {
+        let headers = "x-priority: bulk\r\nx-request-timeout-ms: 2000\r\n";
         let answer = server.open(announce(path, headers, 200_000)).answer();
         answer.refused("queue_full", "");
         assert!(answer.header("retry-after").is_some());
     }
+    // This head does not tell the priority, so the body is read; its nine texts make it bulk.
+    let body = json!({"input": vec!["a ".repeat(10_000); 9]}).to_string();
+    let answer = server.post_with(DENSE, &[soon], body);
+    answer.refused("queue_full", "");
+    assert_eq!(answer.header("server-timing"), None, "nothing is tokenized");
+    server.recover();
+    server.post_with(DENSE, &[bulk], r#"{"input":"a"}"#).ok();
 }
 
 #[test]
-fn a_text_above_the_limit_is_refused_with_its_place_whatever_truncate_says() {
+fn a_text_or_ids_above_the_limit_are_refused_with_their_place_whatever_truncate_says() {
     let server = Server::ready();
     let large = "a ".repeat(TOO_LARGE / 2 + 1);
-    for (input, place) in [(json!(large), "item 0"), (json!(["a", large, "b"]), "item 1")] {
+    let ids = vec![5; TOO_LARGE / 4 + 1];
+    for (input, place) in [
+        (json!(large), "item 0"),
+        (json!(["a", large, "b"]), "item 1"),
+        (json!([[5], ids]), "item 1"),
+    ] {
         for truncate in [true, false] {
             let answer = server.post(DENSE, &json!({"input": input, "truncate": truncate}));
             answer.refused("item_too_large", "input").says(place).says("1048576 bytes");
@@ -63,27 +88,6 @@ fn a_text_above_the_limit_is_refused_while_its_body_still_comes() {
     let body = format!("{begin}{}", "\\u0061 ".repeat(TOO_LARGE / 2 + 1));
     let mut stream = server.open(announce(DENSE, "", 30_000_000) + &body);
     stream.answer().refused("item_too_large", "input").says("item 1");
-}
-
-#[test]
-fn a_list_of_token_ids_that_takes_more_memory_than_a_text_may_is_refused() {
-    let server = Server::ready();
-    let ids = vec![5; TOO_LARGE / 4 + 1];
-    let answer = server.post(DENSE, &json!({ "input": [[5], ids] }));
-    answer.refused("item_too_large", "input").says("item 1");
-}
-
-#[test]
-fn nobody_may_wait_longer_than_the_operator_allows() {
-    let server = Server::set(|set| {
-        set.http.max_request_timeout = number(300);
-        set.http.request_timeout = number(300);
-    });
-    server.hold();
-    let headers = [("x-request-timeout-ms", "3600000")];
-    let answer = server.post_with(DENSE, &headers, r#"{"input":"text"}"#);
-    answer.refused("deadline_exceeded", "").says("300");
-    server.release();
 }
 
 #[test]
@@ -207,22 +211,10 @@ fn a_small_packed_body_waits_for_no_large_one_that_stops() {
     holder.answer().ok();
 }
 
-#[test]
-fn many_texts_that_would_be_late_are_refused_before_they_are_tokenized() {
-    let server = busy_for_4_s();
-    // The head does not tell the priority, so the body is read; its nine texts make it bulk.
-    let texts = vec!["a ".repeat(10_000); 9];
-    let headers = [("x-request-timeout-ms", "2000")];
-    let body = json!({ "input": texts }).to_string();
-    let answer = server.post_with(DENSE, &headers, body);
-    answer.refused("queue_full", "");
-    assert_eq!(answer.header("server-timing"), None);
-}
-
 /// A server whose longest text is predicted to take ten times what one of a common model takes on a
 /// processor: a busy machine takes its part of the time that requests have.
 fn as_slow_as_a_model(server: &Server) {
-    server.predict_tokens(Duration::from_millis(20), Duration::from_secs(2));
+    server.predict(Duration::from_millis(20), Duration::from_secs(2));
 }
 
 #[test]
@@ -269,7 +261,7 @@ fn heads_on_many_connections_whose_bodies_do_not_come_delay_nobody() {
         let heads: Vec<_> = (0..400).map(|_| open_head(&server, headers, 65_536)).collect();
         for timeout_ms in ["10000", "30000"] {
             let headers = [("x-request-timeout-ms", timeout_ms)];
-            server.post_with(DENSE, &headers, r#"{"input":"text"}"#).ok();
+            server.post_with(DENSE, &headers, TEXT).ok();
         }
         drop(heads);
     }

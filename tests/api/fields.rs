@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use settings::limits::MaxRequestTimeoutMs;
 
-use crate::support::{BOTH, CUT, DENSE, LONG_TEXT, MODEL, SPARSE, Server, VOCAB, rows};
-
-const ROUTES: [&str; 3] = [DENSE, SPARSE, BOTH];
+use crate::support::{BOTH, CUT, DENSE, LONG_TEXT, ROUTES, SPARSE, Server, TEXT, rows};
 
 /// Each value of each field of an object of lists.
 pub(crate) fn each(fields: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -57,16 +55,6 @@ fn unknown_fields_and_user_are_ignored() {
     assert_eq!(server.post_bytes(DENSE, deep).ok(), bare);
 }
 
-#[test]
-fn a_model_of_another_name_is_refused_with_the_right_one_in_few_words() {
-    let server = Server::ready();
-    for name in ["other", "", "ORG/STUB-MODEL", &"x".repeat(10_000)] {
-        let answer = server.post(DENSE, &with("model", name.into()));
-        let said = answer.refused("model_not_found", "model");
-        assert!(said.says(MODEL).0.len() < 300, "{name}");
-    }
-}
-
 /// A field, values that it is refused for on every route, and what the message says.
 const REFUSED: &str = r#"
 model | [1, ["a"]] | must be
@@ -112,34 +100,6 @@ fn values_that_break_a_rule_name_their_field_and_a_cure_on_every_route() {
             server.refuses(&ROUTES, &row);
         }
     }
-}
-
-#[test]
-fn token_ids_out_of_range_name_the_switch_of_langchain() {
-    let server = Server::ready();
-    for input in ["[1000]", "[[5],[5,100000]]", "[4294967296]", "[[18446744073709551615]]"] {
-        let answer = server.post_bytes(DENSE, format!(r#"{{"input":{input}}}"#));
-        let said = answer.refused("token_id_out_of_range", "input");
-        said.says("check_embedding_ctx_length=False");
-    }
-    server.post(DENSE, &json!({"input": [VOCAB - 1]})).ok();
-}
-
-#[test]
-fn a_prompt_that_the_client_wrote_is_the_one_that_it_asks_for() {
-    let server = Server::ready();
-    for path in ROUTES {
-        for (prompt, input_type) in [("query: ", "query"), ("passage: ", "passage")] {
-            let expected = json!({"input": "two words", "input_type": input_type});
-            let expected = server.post(path, &expected).ok();
-            for asked in [Value::Null, json!("query"), json!("passage")] {
-                let body = json!({"input": format!("{prompt}two words"), "input_type": asked});
-                assert_eq!(server.post(path, &body).ok(), expected, "{path} {prompt}{asked}");
-            }
-        }
-    }
-    let honest = json!({"input": "the query: two words", "input_type": "query"});
-    assert_eq!(server.post(DENSE, &honest).ok()["usage"]["prompt_tokens"], 7);
 }
 
 #[test]
@@ -255,11 +215,8 @@ const TIMEOUT: &str = "x-request-timeout-ms";
 fn a_timeout_above_the_servers_is_cut_and_the_answer_tells_it() {
     let server = Server::ready();
     let most = MaxRequestTimeoutMs::DEFAULT.get();
-    for (path, body) in [
-        (DENSE, r#"{"input":"text"}"#),
-        ("/v1/tokenize", r#"{"input":"text"}"#),
-        ("/embed", r#"{"inputs":"text"}"#),
-    ] {
+    for (path, body) in [(DENSE, TEXT), ("/v1/tokenize", TEXT), ("/embed", r#"{"inputs":"text"}"#)]
+    {
         let ask = |value: &str| server.post_with(path, &[(TIMEOUT, value)], body);
         let (most, above) = (most.to_string(), (most + 1).to_string());
         for (value, told) in [

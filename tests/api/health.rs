@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::package::TWO_ID;
 use crate::support::{
-    Answer, CANARY, DENSE, MAX_TOKENS, METRICS, MODEL, PATIENCE, Server, Talk, WORKERS, get, post,
-    runtime,
+    Answer, CANARY, DENSE, MAX_TOKENS, METRICS, MODEL, PATIENCE, Server, TEXT, Talk, WORKERS, get,
+    post, runtime,
 };
 
 /// Clients that ask for the deep check at the same time.
@@ -35,24 +35,30 @@ fn health_tells_what_the_contract_lists() {
 }
 
 #[test]
-fn health_follows_the_phase() {
+fn health_follows_the_phase_and_live_is_200_in_each() {
     let server = Server::loading();
-    let answer = server.get("/health");
-    assert_eq!(status(&answer), (503, json!("loading")));
-    let body = answer.json();
-    assert_eq!(body["model"], Value::Null);
-    assert_eq!(body["engine"], Value::Null);
-    assert_eq!(body["tuning"], json!({}));
-    server.become_ready();
-    assert_eq!(status(&server.get("/health")), (200, json!("ok")));
-    server.lose_worker();
-    assert_eq!(status(&server.get("/health")), (200, json!("degraded")));
-    server.drain();
-    assert_eq!(status(&server.get("/health")), (503, json!("draining")));
-    server.fail();
-    let answer = server.get("/health");
-    assert_eq!(status(&answer), (503, json!("failed")));
-    assert!(answer.json()["failure"].is_string());
+    let loading = server.get("/health").json();
+    assert_eq!((&loading["model"], &loading["engine"]), (&Value::Null, &Value::Null));
+    assert_eq!(loading["tuning"], json!({}));
+    assert_eq!(server.get("/health/deep").json()["checks"], json!([]));
+    let steps: [(fn(&Server), u16, &str); 5] = [
+        (|_| {}, 503, "loading"),
+        (Server::become_ready, 200, "ok"),
+        (Server::lose_worker, 200, "degraded"),
+        (Server::drain, 503, "draining"),
+        (Server::fail, 503, "failed"),
+    ];
+    for (advance, code, word) in steps {
+        advance(&server);
+        assert_eq!(status(&server.get("/health")), (code, json!(word)));
+        if code == 503 {
+            assert_eq!(status(&server.get("/health/deep")), (code, json!(word)));
+        }
+        let live = server.get("/health/live");
+        assert_eq!(status(&live), (200, json!("live")), "{word}");
+        assert_eq!(live.json(), json!({"status": "live"}), "{word}");
+    }
+    assert!(server.get("/health").json()["failure"].is_string());
 }
 
 #[test]
@@ -75,17 +81,6 @@ fn health_tells_how_far_a_start_is() {
 }
 
 #[test]
-fn live_is_200_in_every_phase() {
-    let server = Server::loading();
-    for advance in [|_: &Server| {}, Server::become_ready, Server::drain, Server::fail] {
-        advance(&server);
-        let answer = server.get("/health/live");
-        assert_eq!(status(&answer), (200, json!("live")));
-        assert_eq!(answer.json(), json!({"status": "live"}));
-    }
-}
-
-#[test]
 fn a_device_that_does_not_answer_holds_no_answer_up() {
     let server = Server::ready();
     server.engine().set(|engine| engine.silent = true);
@@ -93,7 +88,7 @@ fn a_device_that_does_not_answer_holds_no_answer_up() {
     server.engine().wait_asked();
     assert_eq!(status(&server.get("/health/live")), (200, json!("live")));
     assert!(server.service().workers_live());
-    server.post_bytes(DENSE, r#"{"input":"text"}"#).ok();
+    server.post_bytes(DENSE, TEXT).ok();
     assert_eq!(server.get(METRICS).status, 200);
     assert_eq!(status(&server.get("/health")), (200, json!("ok")));
     polling.answer().ok();
@@ -116,18 +111,6 @@ fn the_deep_check_tells_of_each_worker_and_of_a_failure_its_stage_and_reason() {
     let check = ask((503, json!("failed")));
     assert_eq!((&check["ok"], &check["stage"]), (&json!(false), &json!("dense")));
     assert_eq!(check["reason"], "cosine -1.000000 is below 0.999");
-}
-
-#[test]
-fn the_deep_check_fails_unless_ready() {
-    let server = Server::loading();
-    let answer = server.get("/health/deep");
-    assert_eq!(status(&answer), (503, json!("loading")));
-    assert_eq!(answer.json()["checks"], json!([]));
-    server.drain();
-    assert_eq!(status(&server.get("/health/deep")), (503, json!("draining")));
-    server.fail();
-    assert_eq!(status(&server.get("/health/deep")), (503, json!("failed")));
 }
 
 fn canaries(runs: &[TokenIds]) -> usize {

@@ -1,7 +1,5 @@
 //! HTTP/2: many requests on one connection, clients that leave or take requests back, and caps.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use futures_util::future::join_all;
 use h2::client::{ResponseFuture, SendRequest};
@@ -10,7 +8,7 @@ use reqwest::Method;
 
 use crate::http_2_client::{self, head};
 use crate::log;
-use crate::support::{BOTH, DENSE, PATIENCE, number};
+use crate::support::{BOTH, DENSE, PATIENCE, TEXT, number};
 use crate::tls::{Secure, embed, read};
 
 /// As many streams as a connection may have, by the server's word.
@@ -18,23 +16,7 @@ const STREAMS_MAX: usize = 128;
 
 /// A request with this id, whose answer is not waited for.
 fn begin(send: &mut SendRequest<Bytes>, id: &str) -> (ResponseFuture, SendStream<Bytes>) {
-    http_2_client::begin(send, head(DENSE, &[("x-request-id", id)]), r#"{"input":"text"}"#)
-}
-
-#[test]
-fn many_requests_share_one_http_2_connection() {
-    let secure = Secure::new();
-    let send = secure.http_2();
-    secure.server.hold();
-    secure.runtime.block_on(async {
-        let release = async {
-            secure.wait("all wait", || secure.server.waiting() == 20).await;
-            secure.server.release();
-        };
-        let requests = join_all((0..20).map(|_| embed(&send)));
-        let (statuses, ()) = tokio::join!(requests, release);
-        assert_eq!(statuses, [200; 20]);
-    });
+    http_2_client::begin(send, head(DENSE, &[("x-request-id", id)]), TEXT)
 }
 
 #[test]
@@ -112,17 +94,6 @@ fn rapid_resets_run_no_more_than_the_cap_at_once() {
         assert_eq!(embed(&send).await, 200);
     });
     assert!(most.get() <= STREAMS_MAX, "{} requests waited at once", most.get());
-}
-
-#[test]
-fn idle_http_2_connections_hold_the_end_up_for_seconds_only() {
-    let mut secure = Secure::new();
-    let send = secure.http_2();
-    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
-    let begin = Instant::now();
-    secure.server.begin_stop();
-    secure.server.join();
-    assert!(begin.elapsed() < PATIENCE / 2, "it waited for the whole drain");
 }
 
 #[test]

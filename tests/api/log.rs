@@ -7,13 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, Once};
 use std::time::Instant;
 
-use serde_json::{Value, json};
-use settings::secret::ApiKey;
+use serde_json::Value;
 
-use crate::collector::Collector;
-use crate::support::{DENSE, Server, Trouble, post};
-
-const TEXT: &str = r#"{"input":"text"}"#;
+use crate::support::{DENSE, Server, TEXT};
 
 static LOG: LazyLock<Mutex<Vec<u8>>> = LazyLock::new(Mutex::default);
 
@@ -42,7 +38,7 @@ pub(crate) fn listen() {
     });
 }
 
-fn log() -> String {
+pub(crate) fn log() -> String {
     String::from_utf8(LOG.lock().expect("no writer panics").clone()).expect("the log is UTF-8")
 }
 
@@ -64,39 +60,6 @@ pub(crate) fn lines(request_id: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_request_is_one_debug_line_without_what_was_sent() {
-    listen();
-    let server = Server::set(|set| set.http.api_keys = vec![ApiKey::new("key-kept-secret")]);
-    let headers = [("x-request-id", "log-1"), ("authorization", "Bearer key-kept-secret")];
-    server.post_with(DENSE, &headers, r#"{"input":["words-kept secret","two"]}"#).ok();
-    let line = line("log-1");
-    assert_eq!(line["level"], "DEBUG");
-    let fields = &line["fields"];
-    let expected = json!({
-        "request_id": "log-1", "route": DENSE, "status": 200, "items": 2, "tokens": 7,
-    });
-    for (name, value) in expected.as_object().expect("an object") {
-        assert_eq!(fields[name], *value, "{name}");
-    }
-    assert!(fields["ms"].as_f64() > Some(0.0));
-    assert!(!log().contains("kept"), "what was sent is in the log");
-}
-
-#[test]
-fn a_fault_is_one_error_line_with_its_cause_and_its_answer() {
-    listen();
-    let server = Server::ready();
-    server.prepare(Trouble::Engine);
-    server.post_with(DENSE, &[("x-request-id", "log-2")], TEXT).refused("engine_failed", "");
-    let line = line("log-2");
-    assert_eq!(line["level"], "ERROR");
-    let fields = &line["fields"];
-    assert!(fields["cause"].as_str().is_some_and(|cause| cause.contains("Secret")));
-    assert_eq!(fields["status"], 500);
-    assert!(fields["ms"].as_f64() > Some(0.0));
-}
-
-#[test]
 fn requests_that_all_end_late_write_few_lines_above_debug() {
     listen();
     let server = Server::ready();
@@ -111,30 +74,6 @@ fn requests_that_all_end_late_write_few_lines_above_debug() {
     let notable = ids.iter().filter(is_notable).count();
     let most = 10 * (1 + began.elapsed().as_secs() as usize);
     assert!((1..=most).contains(&notable), "{notable} of {}", ids.len());
-}
-
-#[test]
-fn a_probe_that_says_no_is_not_notable() {
-    listen();
-    let server = Server::loading();
-    let headers = [("x-request-id", "log-3")];
-    let answer = server.send(reqwest::Method::GET, "/health", &headers, Vec::new());
-    assert_eq!(answer.status, 503);
-    assert_eq!(line("log-3")["level"], "DEBUG");
-}
-
-#[test]
-fn a_client_that_left_is_in_the_log() {
-    listen();
-    let server = Server::ready();
-    server.hold();
-    let stream = server.open(post(DENSE, "x-request-id: log-4\r\n", TEXT));
-    server.wait_waiting(1);
-    drop(stream);
-    server.wait_waiting(0);
-    // The line is written right after the request is dropped, by the server's thread.
-    server.wait_until("the log says it", |_| !lines("log-4").is_empty());
-    assert!(line("log-4")["fields"]["message"].as_str().is_some_and(|text| text.contains("left")));
 }
 
 #[test]
@@ -155,23 +94,6 @@ fn bytes_that_are_no_request_write_no_line_above_debug() {
     let log = log();
     let notable: Vec<&str> = log.lines().filter(|line| line.contains("stream error")).collect();
     assert!(notable.is_empty(), "{notable:#?}");
-}
-
-#[test]
-fn lines_of_a_request_with_a_trace_have_its_ids() {
-    listen();
-    let collector = Collector::start();
-    let server = Server::set(|set| set.http.traces = collector.traces("0"));
-    server.prepare(Trouble::Engine);
-    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
-    let headers = [("x-request-id", "log-trace"), ("traceparent", parent.as_str())];
-    assert_eq!(server.post_with(DENSE, &headers, TEXT).status, 500);
-    drop(server);
-    let fields = line("log-trace")["fields"].take();
-    assert_eq!(fields["trace_id"], trace);
-    let span = fields["span_id"].as_str().expect("an id");
-    assert!(span.len() == 16 && span != "00f067aa0ba902b7", "{span}");
 }
 
 /// A server with a file of one key that so many may read.

@@ -1,7 +1,6 @@
 //! GET /metrics: what is counted, under which names.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::time::Duration;
 
 use duovec::metrics::names;
@@ -9,10 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 use settings::secret::ApiKey;
 
-use crate::log::{line, listen};
-use crate::support::{
-    BOTH, DENSE, LONG_TEXT, METRICS, SPARSE, Server, Talk, Trouble, head, number, post,
-};
+use crate::support::{BOTH, DENSE, Fault, LONG_TEXT, METRICS, SPARSE, Server, head, post};
 
 /// Names in the text's own words: what follows `# TYPE`.
 fn families(server: &Server) -> BTreeSet<(String, String)> {
@@ -33,7 +29,7 @@ fn wait_for(server: &Server, series: &str, value: f64) {
 fn exactly_the_documented_metrics_are_exported() {
     let server = Server::ready();
     // A fit of the cost model, and an answer with an error, so that every family has a series.
-    server.predict(Duration::ZERO);
+    server.predict(Duration::ZERO, Duration::ZERO);
     server.post(DENSE, &json!({"input": "text"})).ok();
     server.get("/nowhere").refused("not_found", "");
     let documented: BTreeSet<(String, String)> = names::METRICS
@@ -43,33 +39,6 @@ fn exactly_the_documented_metrics_are_exported() {
         .map(|metric| (metric.name.to_owned(), metric.kind.name().to_owned()))
         .collect();
     assert_eq!(families(&server), documented);
-}
-
-#[test]
-fn refused_heads_are_counted_and_logged_under_the_id_of_their_answer() {
-    listen();
-    let server = Server::set(|set| set.http.head_timeout = number(100));
-    let large = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(70_000));
-    for (head, code) in [
-        ("no http at all\r\n\r\n", "malformed_head"),
-        (&large, "head_too_large"),
-        ("GET / HTTP/1.1\r\nhost: x", "head_timeout"),
-    ] {
-        let mut stream = server.connect();
-        // The server may close before it has read everything.
-        let _ = stream.write_all(head.as_bytes());
-        let answer = stream.answer();
-        answer.refused(code, "");
-        let status = answer.status;
-        let line = line(answer.header("x-request-id").expect("an id"));
-        assert_eq!(line["level"], "DEBUG");
-        let fields = &line["fields"];
-        assert_eq!((&fields["status"], &fields["route"]), (&json!(status), &json!("none")));
-        let seen = server.metrics();
-        let answers = format!("duovec_requests_total{{route=\"none\",status=\"{status}\"}}");
-        let errors = format!("duovec_request_errors_total{{reason=\"{code}\"}}");
-        assert_eq!((seen.get(&answers), seen.get(&errors)), (Some(&1.0), Some(&1.0)), "{seen:#?}");
-    }
 }
 
 #[test]
@@ -131,10 +100,10 @@ fn refusals_expiries_and_cancellations_are_counted() {
     drop(stream);
     wait_for(&server, "duovec_requests_cancelled_total", 1.0);
     server.recover();
-    server.prepare(Trouble::QueueFull);
+    server.fill_queue();
     assert_eq!(server.post_bytes(DENSE, body).status, 429);
     server.recover();
-    server.prepare(Trouble::NonFinite);
+    server.fault(Fault::NotFinite);
     assert_eq!(server.post(DENSE, &json!({"input": ["one", "two"]})).status, 500);
     let seen = server.metrics();
     assert_eq!(seen[r#"duovec_incidents_total{kind="row_not_finite"}"#], 1.0);

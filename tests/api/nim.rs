@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use settings::Dialect;
 
-use crate::support::{ALIAS, BOTH, DENSE, LONG_TEXT, MODEL, SPARSE, Server};
+use crate::support::{ALIAS, DENSE, LONG_TEXT, MODEL, ROUTES, Server};
 
 /// As NVIDIA's packages for LangChain and LlamaIndex send it.
 fn body(text: &str, truncate: &str) -> Value {
@@ -16,7 +16,7 @@ fn body(text: &str, truncate: &str) -> Value {
 #[test]
 fn truncate_is_also_one_of_nims_words() {
     let server = Server::ready();
-    for route in [DENSE, SPARSE, BOTH] {
+    for route in ROUTES {
         let mut plain = body(LONG_TEXT, "END");
         let cut = server.post(route, &plain).ok();
         plain["truncate"] = true.into();
@@ -43,9 +43,12 @@ fn a_models_name_may_carry_the_prompt_and_begin_with_openai() {
         }
     }
     let unknown = format!("{MODEL}-document");
-    for name in ["-query", "other-query", &unknown, "openai/-query", "openai/other"] {
+    let (long, upper) = ("x".repeat(10_000), MODEL.to_uppercase());
+    let names = ["-query", "other-query", &unknown, "openai/-query", "openai/other"];
+    for name in names.into_iter().chain(["other", "", &upper, &long]) {
         let body = json!({"input": "text", "model": name});
-        server.post(DENSE, &body).refused("model_not_found", "model");
+        let said = server.post(DENSE, &body).refused("model_not_found", "model");
+        assert!(said.says(MODEL).0.len() < 300, "{}", said.0);
     }
     let differ =
         json!({"input": "text", "model": format!("{MODEL}-query"), "input_type": "passage"});

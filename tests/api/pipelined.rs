@@ -9,10 +9,9 @@ use fastrand::Rng;
 use settings::secret::ApiKey;
 
 use crate::fuzz::{GOOD_ENDS, chunked};
-use crate::support::{DENSE, PATIENCE, SPARSE, Server, Talk, head, number};
+use crate::support::{DENSE, PATIENCE, SPARSE, Server, TEXT, Talk, head, number};
 use testing::{pick, run_for};
 
-const TEXT: &str = r#"{"input":"text"}"#;
 const LIVE: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
 
 fn post(headers: &str) -> String {
@@ -95,36 +94,12 @@ fn send_in_turn(server: &Server, requests: &[String]) -> Vec<Reply> {
 }
 
 #[test]
-fn a_head_request_behind_or_before_a_post_changes_no_other_answer() {
-    let server = Server::ready();
-    let head = LIVE.replace("GET", "HEAD");
-    let requests = [head.clone(), post(""), head, LIVE.to_owned(), post("")];
-    let replies = send_ahead(&server, &requests, || usize::MAX);
-    assert_eq!(replies.len(), requests.len(), "{replies:?}");
-    for (request, reply) in requests.iter().zip(&replies) {
-        reply.is(200);
-        assert_eq!(reply.body.is_empty(), request.starts_with("HEAD"), "{reply:?}");
-    }
-    assert_eq!(replies, send_in_turn(&server, &requests));
-}
-
-#[test]
 fn connection_close_holds_whatever_is_sent_behind_it() {
     let server = Server::ready();
     let requests = [post("connection: close\r\n"), LIVE.to_owned(), post("")];
     let replies = send_ahead(&server, &requests, || usize::MAX);
     assert_eq!(replies.len(), 1, "{replies:?}");
     assert!(replies[0].is(200).is_last(), "{replies:?}");
-}
-
-#[test]
-fn each_answer_has_the_version_of_its_own_request() {
-    let server = Server::ready();
-    let old = "GET /health/live HTTP/1.0\r\nconnection: keep-alive\r\n\r\n".to_owned();
-    let requests = [post(""), old.clone(), LIVE.to_owned(), old, post("")];
-    let replies = send_ahead(&server, &requests, || usize::MAX);
-    let versions: Vec<&str> = replies.iter().map(|reply| &reply.status_line[..8]).collect();
-    assert_eq!(versions, ["HTTP/1.1", "HTTP/1.0", "HTTP/1.1", "HTTP/1.0", "HTTP/1.1"]);
 }
 
 #[test]
@@ -217,63 +192,6 @@ fn empty_lines_before_a_request_begin_no_head() {
         stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         stream.say(format!("\r\n\r\n{LIVE}\r\n"));
         stream.answer().ok();
-    }
-}
-
-#[test]
-fn framing_that_can_be_understood_in_two_ways_is_refused_and_nothing_behind_it_is_served() {
-    let server = Server::ready();
-    for headers in [
-        "content-length: 16\r\ntransfer-encoding: chunked\r\n",
-        "transfer-encoding: chunked\r\ncontent-length: 16\r\n",
-        "content-length: 16\r\ncontent-length: 16\r\n",
-        "content-length: 16\r\ncontent-length: 0\r\n",
-        "content-length: 16, 16\r\n",
-        "content-length: +16\r\n",
-        "content-length: 0x10\r\n",
-        "content-length:\r\n",
-        "content-length : 16\r\n",
-        "content-length: 99999999999999999999\r\n",
-        "transfer-encoding: chunked, identity\r\n",
-        "transfer-encoding: gzip, chunked\r\n",
-        "transfer-encoding: identity\r\n",
-        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
-        "transfer-encoding:\r\n chunked\r\n",
-        "transfer-encoding: \u{b}chunked\r\n",
-        " content-length: 16\r\n",
-        "a: b\rcontent-length: 16\r\n",
-        "host: y\r\ncontent-length: 16\r\n",
-    ] {
-        let answer = server.exchange((head(DENSE, headers) + TEXT + LIVE).as_bytes());
-        assert!(answer.starts_with("HTTP/1.1 400"), "{headers:?}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{headers:?}: {answer}");
-        assert!(answer.contains("\"malformed_head\""), "{headers:?}: {answer}");
-    }
-}
-
-#[test]
-fn chunks_that_are_not_well_formed_are_refused_once_and_nothing_behind_them_is_served() {
-    let server = Server::ready();
-    for chunks in [
-        "10\n{\"input\":\"text\"}\r\n0\r\n\r\n",
-        "10\r\n{\"input\":\"text\"}0\r\n\r\n",
-        "10\r\n{\"input\":\"text\"}\n0\r\n\r\n",
-        "0x10\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
-        " 10\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
-        "1 0\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
-        "10;a\rb\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
-        "10\r\n{\"input\":\"text\"}\r\n0\n\n",
-        "10\r\n{\"input\":\"text\"}\r\n0\r\n\rX",
-        "10\r\n{\"input\":\"text\"}\r\n0\r\n\n",
-        "10\r\n{\"input\":\"text\"}\r\n0\r\nX",
-        "10\r\n{\"input\":\"text\"}\r\n0\r\nt: a\n\r\n",
-        "ffffffffffffffff0\r\n{\"input\":\"text\"}\r\n0\r\n\r\n",
-    ] {
-        let request = head(DENSE, "transfer-encoding: chunked\r\n") + chunks + LIVE;
-        let answer = server.exchange(request.as_bytes());
-        assert!(answer.starts_with("HTTP/1.1 400"), "{chunks:?}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{chunks:?}: {answer}");
-        assert!(answer.contains("\"invalid_body\""), "{chunks:?}: {answer}");
     }
 }
 

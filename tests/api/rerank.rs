@@ -1,6 +1,9 @@
 //! Documents by how near they are to a query: `/v1/rerank`, and TEI's `/rerank`.
 
 use serde_json::{Value, json};
+use vectors::dense;
+use vectors::sparse::{SparseVector, dot};
+use vectors::tokens::TokenVectors;
 
 use crate::package::TOKEN_SIZE;
 use crate::support::{
@@ -20,63 +23,47 @@ fn ask(more: Value) -> Value {
     body
 }
 
-/// Dense vector and lexical weights of a text for a use, as the embedding route gives them.
-fn vectors(server: &Server, text: &str, input_type: &str) -> (Vec<f32>, Vec<(u64, f64)>) {
-    let answer = server.post(BOTH, &json!({"input": text, "input_type": input_type})).ok();
-    let item = &answer["data"][0];
-    let ids = item["sparse_values"]["indices"].as_array().expect("a list").iter();
-    let ids = ids.map(|id| id.as_u64().expect("an id"));
-    let weights = floats(&item["sparse_values"]["values"]).into_iter().map(f64::from);
-    (floats(&item["embedding"]), ids.zip(weights).collect())
-}
-
-/// The vectors of a text's tokens.
-fn token_vectors(server: &Server, text: &str, input_type: &str) -> Vec<Vec<f32>> {
+/// All vectors of a text for a use, as the embedding route gives them.
+fn vectors(
+    server: &Server,
+    text: &str,
+    input_type: &str,
+) -> (Vec<f32>, SparseVector, TokenVectors) {
     let body = json!({"input": text, "input_type": input_type, "token_vectors": true});
-    let found = server.post(BOTH, &body).ok()["data"][0]["token_vectors"].take();
-    decode(&found["data"]).chunks(TOKEN_SIZE).map(<[f32]>::to_vec).collect()
-}
-
-/// The nearest token of the document for each of the query, in the mean.
-fn nearness(query: &[Vec<f32>], document: &[Vec<f32>]) -> f64 {
-    let product = |a: &[f32], b: &[f32]| -> f64 {
-        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-    };
-    let nearest = |token: &Vec<f32>| {
-        let products = document.iter().map(|other| product(token, other));
-        products.fold(f64::NEG_INFINITY, f64::max)
-    };
-    query.iter().map(nearest).sum::<f64>() / query.len() as f64
+    let item = server.post(BOTH, &body).ok()["data"][0].take();
+    let indices = serde_json::from_value(item["sparse_values"]["indices"].clone()).expect("ids");
+    let sparse = SparseVector { indices, values: floats(&item["sparse_values"]["values"]) };
+    let tokens = TokenVectors::new(TOKEN_SIZE, decode(&item["token_vectors"]["data"]));
+    (floats(&item["embedding"]), sparse, tokens)
 }
 
 /// What each document scores by the definition in the documents, the best first.
 fn expected(server: &Server, score: &str) -> Vec<(u64, f64)> {
-    let (query, weights) = vectors(server, QUERY, "query");
-    let tokens = token_vectors(server, QUERY, "query");
+    let query = vectors(server, QUERY, "query");
     let of = |text: &&str| {
-        let (document, others) = vectors(server, text, "passage");
-        let products = query.iter().zip(&document).map(|(a, b)| f64::from(*a) * f64::from(*b));
-        let dense: f64 = products.sum();
-        let same = weights.iter().flat_map(|(id, weight)| {
-            others.iter().filter(move |(other, _)| other == id).map(move |(_, w)| w * weight)
-        });
-        let lexical: f64 = same.sum();
-        let of_tokens = || nearness(&tokens, &token_vectors(server, text, "passage"));
+        let document = vectors(server, text, "passage");
+        let dense = dense::cosine(&query.0, &document.0);
+        let (lexical, tokens) = (dot(&query.1, &document.1), query.2.nearness(&document.2));
         match score {
             "dense" => dense,
             "lexical" => lexical,
-            "tokens" => of_tokens(),
-            "all" => 0.4 * dense + 0.2 * lexical + 0.4 * of_tokens(),
+            "tokens" => tokens,
+            "all" => 0.4 * dense + 0.2 * lexical + 0.4 * tokens,
             _ => dense + 0.1 * lexical,
         }
     };
-    let mut scored: Vec<(u64, f64)> = (0..).zip(DOCUMENTS.iter().map(of)).collect();
+    best_first(DOCUMENTS.iter().map(of))
+}
+
+/// The places of documents with their scores, as a list of results has them.
+pub(crate) fn best_first(scores: impl Iterator<Item = f64>) -> Vec<(u64, f64)> {
+    let mut scored: Vec<(u64, f64)> = (0..).zip(scores).collect();
     scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     scored
 }
 
 /// Places and scores of a list of results.
-fn results(list: &Value, score: &str) -> Vec<(u64, f64)> {
+pub(crate) fn results(list: &Value, score: &str) -> Vec<(u64, f64)> {
     let of = |result: &Value| {
         (result["index"].as_u64().expect("a place"), result[score].as_f64().expect("a score"))
     };
@@ -84,10 +71,10 @@ fn results(list: &Value, score: &str) -> Vec<(u64, f64)> {
 }
 
 #[track_caller]
-fn are_near(found: &[(u64, f64)], expected: &[(u64, f64)]) {
+pub(crate) fn are_near(found: &[(u64, f64)], expected: &[(u64, f64)]) {
     let places = |list: &[(u64, f64)]| list.iter().map(|(place, _)| *place).collect::<Vec<_>>();
     assert_eq!(places(found), places(expected));
-    let near = |(a, b): (&(u64, f64), &(u64, f64))| (a.1 - b.1).abs() < 1e-5;
+    let near = |(a, b): (&(u64, f64), &(u64, f64))| (a.1 - b.1).abs() < 1e-5 * b.1.abs().max(1.0);
     assert!(found.iter().zip(expected).all(near), "{found:?} {expected:?}");
 }
 
@@ -122,6 +109,8 @@ fn the_words_of_cohere_and_jina_are_obeyed() {
     assert_eq!(top["results"].as_array().map(Vec::len), Some(2));
     assert_eq!(top["results"][1], all["results"][1]);
     assert_eq!(server.post(RERANK, &ask(json!({"top_n": 9}))).ok(), all);
+    let others = ask(json!({"dimensions": CUT, "input_type": "query", "sparse_top_k": 1}));
+    assert_eq!(server.post(RERANK, &others).ok(), all, "these are no fields of this route");
     // Cohere's newer clients ask another path, and objects may stand for texts.
     let documents = DOCUMENTS.map(|text| json!({"title": ["x"], "text": text}));
     let objects = json!({
@@ -282,12 +271,4 @@ fn tei_gets_a_list_with_scores_between_zero_and_one_or_raw_ones() {
         are_near(&results(&list, "score"), &expected);
         assert!(list[0].get("text").is_none());
     }
-}
-
-#[test]
-fn vectors_are_whole_whatever_other_fields_say() {
-    let server = Server::ready();
-    let all = server.post(RERANK, &ask(json!({}))).ok();
-    let body = ask(json!({"dimensions": CUT, "input_type": "query", "sparse_top_k": 1}));
-    assert_eq!(server.post(RERANK, &body).ok(), all, "they are not fields of this route");
 }

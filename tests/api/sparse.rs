@@ -2,24 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, CUT, DENSE, Gives, SPARSE, Server, decode, floats};
+use crate::support::{BOTH, CUT, DENSE, SPARSE, Server, decode, floats};
 
 fn pairs(item: &Value) -> Vec<(u32, f32)> {
     let values = &item["sparse_values"];
     let indices = values["indices"].as_array().expect("a list");
     let ids = indices.iter().map(|id| id.as_u64().expect("an id") as u32);
     ids.zip(floats(&values["values"])).collect()
-}
-
-#[test]
-fn a_sparse_answer_is_a_list_without_dense_vectors() {
-    let server = Server::ready();
-    let body = server.post(SPARSE, &json!({"input": "three words here"})).ok();
-    assert_eq!(body["object"], "list");
-    assert_eq!(body["usage"], json!({"prompt_tokens": 5, "total_tokens": 5}));
-    let item = &body["data"][0];
-    assert_eq!(item["object"], "sparse_embedding");
-    assert!(item.get("embedding").is_none() && !pairs(item).is_empty());
 }
 
 #[test]
@@ -57,6 +46,12 @@ fn both_takes_every_option() {
 #[test]
 fn offsets_say_where_the_text_has_each_id_with_its_weight_there() {
     let server = Server::ready();
+    // A prompt has no place in the text.
+    let prompted = json!({"input": ["one", ""], "offsets": true, "input_type": "query"});
+    let data = server.post(SPARSE, &prompted).ok()["data"].take();
+    assert_eq!(data[0]["occurrences"][0]["start"], 0);
+    assert_eq!(data[0]["occurrences"].as_array().map(Vec::len), Some(1));
+    assert_eq!(data[1]["occurrences"], json!([]));
     server.set_weights(&[9.0, 0.125, 0.25, 0.5, 9.0]);
     for path in [SPARSE, BOTH] {
         let ask = |extra: &Value| {
@@ -86,16 +81,6 @@ fn offsets_say_where_the_text_has_each_id_with_its_weight_there() {
 }
 
 #[test]
-fn offsets_are_those_of_the_text_without_its_prompt() {
-    let server = Server::ready();
-    let body = json!({"input": ["one", ""], "offsets": true, "input_type": "query"});
-    let data = server.post(SPARSE, &body).ok()["data"].take();
-    assert_eq!(data[0]["occurrences"][0]["start"], 0);
-    assert_eq!(data[0]["occurrences"].as_array().map(Vec::len), Some(1));
-    assert_eq!(data[1]["occurrences"], json!([]));
-}
-
-#[test]
 fn offsets_of_token_ids_are_refused() {
     let server = Server::ready();
     let refused = r#"
@@ -106,14 +91,4 @@ fn offsets_of_token_ids_are_refused() {
     // As all that is said of lexical weights, it does not count where there are none.
     let body = json!({"input": [[100, 101]], "offsets": true});
     assert!(server.post(DENSE, &body).ok()["data"][0].get("occurrences").is_none());
-}
-
-#[test]
-fn a_model_without_sparse_head_says_which_route_to_use() {
-    let server = Server::set(|set| set.gives = Gives::Dense);
-    server.post(DENSE, &json!({"input": "text"})).ok();
-    for path in [SPARSE, BOTH] {
-        let answer = server.post(path, &json!({"input": "text"}));
-        answer.refused("sparse_not_available", "").says(DENSE);
-    }
 }

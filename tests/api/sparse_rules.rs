@@ -7,7 +7,6 @@
 use std::fmt::Debug;
 use std::str::FromStr;
 
-use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::support::{BOTH, DENSE, MASK, SPARSE, Server, VOCAB, piece};
@@ -150,51 +149,4 @@ fn a_weight_that_is_not_finite_is_refused_wherever_it_is_wanted() {
     }
     server.set_weights(&[0.5; 4]);
     server.post(SPARSE, &json!({"input": [[0, 5, 6, 2]]})).ok();
-}
-
-/// pgvector's text → 0-based ids and weights, by the rules of its input function.
-fn read_pgvector(text: &str) -> (Vec<(u32, f32)>, usize) {
-    let (pairs, dimension) = text.strip_prefix('{').and_then(|t| t.split_once("}/")).expect(text);
-    let read = |pair: &str| {
-        let (index, weight) = pair.split_once(':').expect("index:weight");
-        let index: u32 = index.parse().expect("an index");
-        (index.checked_sub(1).expect("indices start at 1"), weight.parse().expect("a weight"))
-    };
-    let pairs = pairs.split(',').filter(|pair| !pair.is_empty()).map(read).collect();
-    (pairs, dimension.parse().expect("a dimension"))
-}
-
-#[test]
-fn every_format_reads_back_as_the_same_floats() {
-    let server = Server::ready();
-    let strategy = prop::collection::vec((4..VOCAB as u32, 0..f32::MAX.to_bits()), 0..14);
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let property = |positions: Vec<(u32, u32)>| {
-        let floats = positions.iter().map(|position| f32::from_bits(position.1));
-        let weights: Vec<f32> = std::iter::once(0.5).chain(floats).chain([0.5]).collect();
-        server.set_weights(&weights);
-        let words = positions.iter().map(|position| position.0);
-        let ids: Vec<u32> = std::iter::once(0).chain(words).chain([2]).collect();
-        let lists = ask(&server, SPARSE, &ids, &json!({}), "indices");
-        let kept: Vec<(u32, f32)> = serde_json::from_value::<Vec<u32>>(lists["indices"].clone())
-            .expect("ids")
-            .into_iter()
-            .zip(crate::support::floats(&lists["values"]))
-            .collect();
-        for &(id, weight) in &kept {
-            let of_id = positions.iter().filter(|position| position.0 == id);
-            let most = of_id.map(|position| position.1).max();
-            prop_assert_eq!(Some(weight.to_bits()), most);
-        }
-        let pgvector = ask(&server, SPARSE, &ids, &json!({}), "pgvector");
-        prop_assert_eq!(read_pgvector(pgvector.as_str().expect("a text")), (kept.clone(), VOCAB));
-        let dict = ask(&server, SPARSE, &ids, &json!({}), "dict");
-        prop_assert_eq!(dict.as_object().map(Map::len), Some(kept.len()));
-        for (id, weight) in kept {
-            let read: f32 = dict[id.to_string()].to_string().parse().expect("a float");
-            prop_assert_eq!(read.to_bits(), weight.to_bits());
-        }
-        Ok(())
-    };
-    runner.run(&strategy, property).expect("the property holds");
 }

@@ -16,7 +16,6 @@ use duovec::http::{self, Entrance};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, Tuned};
 use duovec::worker::pool::{PoolConfig, WorkerPool};
-use fastrand::Rng;
 use model::tokenize::TextTokenizer;
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -37,17 +36,17 @@ use tokio::sync::oneshot;
 mod answer;
 mod bare;
 pub(crate) mod description;
-mod table;
 mod values;
 
-use crate::engine::{Controls, Fault, TestEngine};
+pub(crate) use crate::engine::Fault;
+use crate::engine::{Controls, TestEngine};
 use crate::package::package;
 pub(crate) use crate::package::{
     ALIAS, CANARY, CUT, Gives, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
+pub(crate) use crate::table::rows;
 pub(crate) use answer::Answer;
 pub(crate) use bare::{Talk, get, head, post};
-pub(crate) use table::rows;
 pub(crate) use values::{decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.
@@ -62,99 +61,34 @@ pub(crate) const DENSE: &str = "/v1/embeddings";
 pub(crate) const SPARSE: &str = "/v1/sparse-embeddings";
 pub(crate) const BOTH: &str = "/v1/embeddings:both";
 pub(crate) const METRICS: &str = "/metrics";
+/// What gives vectors in our own form.
+pub(crate) const ROUTES: [&str; 3] = [DENSE, SPARSE, BOTH];
+
+/// A body that these take.
+pub(crate) const TEXT: &str = r#"{"input":"text"}"#;
 
 /// No answer takes this long, however busy the machine is: a test that waits longer fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How the next request ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Admission refuses it, until `recover`.
-    QueueFull,
-    /// The engine fails with the text "cudaErrorSecret".
-    Engine,
-    /// The item "two" has a NaN.
-    NonFinite,
-    /// No worker will ever come back.
-    NoWorker,
-}
-
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     service: Arc<EmbeddingService>,
-    model: Model,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
-    runtime: Runtime,
-    client: reqwest::Client,
-}
-
-/// What the service is given when it becomes ready.
-struct Model {
-    controls: Arc<Controls>,
-    scheduler: Scheduler,
+    /// What the service is given when it becomes ready.
     resident: Mutex<Option<ResidentModel>>,
+    scheduler: Scheduler,
+    controls: Arc<Controls>,
     /// Items that occupy workers or the queue.
     plugs: Mutex<Vec<Ticket>>,
     /// An id that no such item had; those of the same ids would share a run.
     next_plug: AtomicU32,
     /// Plugs that hold workers.
     held: AtomicUsize,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+    runtime: Runtime,
+    client: reqwest::Client,
     _pool: WorkerPool,
     _folder: TempDir,
-}
-
-impl Model {
-    fn new(gives: Gives, cache_bytes: CacheBytes, clock: &Arc<dyn Clock>) -> Self {
-        let (folder, package) = package(gives);
-        let controls = Arc::new(Controls::default());
-        let engine = Arc::new(TestEngine::new(Arc::clone(&controls), gives));
-        let workers: Workers = number(WORKERS);
-        let config = SchedulerConfig {
-            cache_bytes,
-            interactive_p99: InteractiveP99Ms::DEFAULT,
-            ..SchedulerConfig::new(workers)
-        };
-        let max_batch_tokens = MaxBatchTokens::DEFAULT;
-        let shapes = Shapes::on_cpu(MAX_TOKENS, max_batch_tokens);
-        let scheduler = Scheduler::new(config, shapes, Arc::clone(clock));
-        let clock = Arc::clone(clock);
-        let shared = Arc::clone(&engine) as Arc<dyn Engine>;
-        let pool_config = PoolConfig::new(workers);
-        let pool = WorkerPool::start(shared, scheduler.clone(), clock, pool_config);
-        pool.wait_ready().expect("the workers open");
-        let resident = ResidentModel {
-            tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special, None)
-                .expect("the tokenizer fits"),
-            package,
-            engine,
-            engine_reason: "fake was asked for".to_owned(),
-            tuned: Tuned { optimize_for: OptimizeFor::Latency, measured: Vec::new() },
-            max_batch_tokens,
-            scheduler: scheduler.clone(),
-            warm_up: Duration::from_millis(1),
-        };
-        Self {
-            controls,
-            scheduler,
-            resident: Mutex::new(Some(resident)),
-            plugs: Mutex::new(Vec::new()),
-            next_plug: AtomicU32::new(1_000_000),
-            held: AtomicUsize::new(0),
-            _pool: pool,
-            _folder: folder,
-        }
-    }
-
-    /// Occupies workers or the queue with `items` items of no request.
-    fn plug(&self, items: usize) {
-        let id = || self.next_plug.fetch_add(1, Ordering::Relaxed);
-        let items = (0..items).map(|_| TokenIds::new(&[0, id(), 2])).collect();
-        let deadline = RealClock::new().now() + PATIENCE * 10;
-        let vectors = Vectors::Dense;
-        let ticket = self.scheduler.submit(Submission { items, vectors, priority: None, deadline });
-        self.plugs.lock().push(ticket.expect("there is room"));
-    }
 }
 
 /// What a server is told and given before it starts.
@@ -166,8 +100,6 @@ pub(crate) struct Setup {
     /// No rows are kept without it.
     pub(crate) cache_bytes: CacheBytes,
     pub(crate) gives: Gives,
-    /// What requests in flight have when the server stops.
-    pub(crate) drain_timeout: Duration,
 }
 
 impl Setup {
@@ -185,7 +117,6 @@ impl Setup {
             token_input: TokenInput::Model,
             cache_bytes: CacheBytes::DEFAULT,
             gives: Gives::DenseAndSparse,
-            drain_timeout: PATIENCE,
         }
     }
 }
@@ -226,7 +157,36 @@ impl Server {
             ..Config::default()
         };
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let model = Model::new(setup.gives, setup.cache_bytes, &clock);
+        let (folder, package) = package(setup.gives);
+        let controls = Arc::new(Controls::default());
+        let engine: Arc<dyn Engine> = Arc::new(TestEngine::new(Arc::clone(&controls), setup.gives));
+        let workers: Workers = number(WORKERS);
+        let scheduling = SchedulerConfig {
+            cache_bytes: setup.cache_bytes,
+            interactive_p99: InteractiveP99Ms::DEFAULT,
+            ..SchedulerConfig::new(workers)
+        };
+        let max_batch_tokens = MaxBatchTokens::DEFAULT;
+        let shapes = Shapes::on_cpu(MAX_TOKENS, max_batch_tokens);
+        let scheduler = Scheduler::new(scheduling, shapes, Arc::clone(&clock));
+        let pool = WorkerPool::start(
+            Arc::clone(&engine),
+            scheduler.clone(),
+            Arc::clone(&clock),
+            PoolConfig::new(workers),
+        );
+        pool.wait_ready().expect("the workers open");
+        let resident = ResidentModel {
+            tokenizer: TextTokenizer::open(&package, SpecialTokenText::Special, None)
+                .expect("the tokenizer fits"),
+            package,
+            engine,
+            engine_reason: "fake was asked for".to_owned(),
+            tuned: Tuned { optimize_for: OptimizeFor::Latency, measured: Vec::new() },
+            max_batch_tokens,
+            scheduler: scheduler.clone(),
+            warm_up: Duration::from_millis(1),
+        };
         let local = Address { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0 };
         let entrance = Entrance::open(local, &config.http).expect("a free port and good files");
         let address = entrance.address().expect("it is bound");
@@ -237,7 +197,7 @@ impl Server {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            let serving = http::serve(entrance, served, config.http, setup.drain_timeout, shutdown);
+            let serving = http::serve(entrance, served, config.http, PATIENCE, shutdown);
             // As a local task, the way the command line runs it.
             http::block_on(async { tokio::task::spawn_local(serving).await })
                 .expect("serve does not panic")
@@ -245,16 +205,23 @@ impl Server {
         Self {
             address,
             service,
-            model,
+            resident: Mutex::new(Some(resident)),
+            scheduler,
+            controls,
+            plugs: Mutex::default(),
+            next_plug: AtomicU32::new(1_000_000),
+            held: AtomicUsize::new(0),
             stop: Some(stop),
             thread: Some(thread),
             runtime: runtime(),
             client: reqwest::Client::builder().timeout(PATIENCE).build().expect("a client"),
+            _pool: pool,
+            _folder: folder,
         }
     }
 
     pub(crate) fn become_ready(&self) {
-        let resident = self.model.resident.lock().take();
+        let resident = self.resident.lock().take();
         if let Some(resident) = resident {
             self.service.install(resident);
         }
@@ -270,30 +237,28 @@ impl Server {
 
     /// One of the two workers is lost and does not come back.
     pub(crate) fn lose_worker(&self) {
-        self.engine().set(|engine| engine.fault = Some(Fault::LoseSession));
-        let answer = self.post_bytes(DENSE, r#"{"input":"text"}"#);
+        self.fault(Fault::LoseSession);
+        let answer = self.post_bytes(DENSE, TEXT);
         assert_eq!(answer.status, 500);
-        self.wait_until("a worker is lost", |server| {
-            server.model.scheduler.snapshot().workers.live == 1
-        });
-    }
-
-    /// From now on every run is predicted to take `fixed` and nothing else.
-    pub(crate) fn predict(&self, fixed: Duration) {
-        self.predict_tokens(fixed, Duration::ZERO);
+        self.wait_until("a worker is lost", |server| server.scheduler.snapshot().workers.live == 1);
     }
 
     /// From now on every run is predicted to take `fixed`, and the longest text so much more.
-    pub(crate) fn predict_tokens(&self, fixed: Duration, longest_text: Duration) {
+    pub(crate) fn predict(&self, fixed: Duration, longest_text: Duration) {
         let fixed_us = fixed.as_secs_f64() * 1e6;
         let per_token_us = longest_text.as_secs_f64() * 1e6 / MAX_TOKENS as f64;
         let model = CostModel { floor_us: 0.0, fixed_us, per_token_us, per_token_length_us: 0.0 };
-        self.model.scheduler.set_cost(Fit { model, median_error: 0.0 });
+        self.scheduler.set_cost(Fit { model, median_error: 0.0 });
     }
 
     /// From now on `items` more items wait, as one request of the class that its size says.
     pub(crate) fn plug(&self, items: usize) {
-        self.model.plug(items);
+        let id = || self.next_plug.fetch_add(1, Ordering::Relaxed);
+        let items = (0..items).map(|_| TokenIds::new(&[0, id(), 2])).collect();
+        let deadline = RealClock::new().now() + PATIENCE * 10;
+        let vectors = Vectors::Dense;
+        let ticket = self.scheduler.submit(Submission { items, vectors, priority: None, deadline });
+        self.plugs.lock().push(ticket.expect("there is room"));
     }
 
     /// From now on the model gives other numbers.
@@ -306,34 +271,27 @@ impl Server {
         self.engine().set(|engine| engine.weights = Some(weights.to_vec()));
     }
 
-    /// From now on runs end in trouble of any kind now and then.
-    pub(crate) fn fail_at_random(&self, seed: u64) {
-        self.engine().set(|engine| engine.random = Some(Rng::with_seed(seed)));
+    /// From now on the engine does this, once.
+    pub(crate) fn fault(&self, fault: Fault) {
+        self.engine().set(|engine| engine.fault = Some(fault));
     }
 
-    /// How many workers were replaced.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.model.scheduler.snapshot().workers.restarts
+    /// Admission refuses the next requests, until `recover`.
+    pub(crate) fn fill_queue(&self) {
+        self.engine().set(|engine| engine.held = true);
+        self.plug(QueueCapacity::DEFAULT.as_usize());
     }
 
-    /// Makes the next request end in trouble.
-    pub(crate) fn prepare(&self, trouble: Trouble) {
-        match trouble {
-            Trouble::QueueFull => {
-                self.engine().set(|engine| engine.held = true);
-                self.model.plug(QueueCapacity::DEFAULT.as_usize());
-            }
-            Trouble::Engine => self.engine().set(|engine| engine.fault = Some(Fault::Fail)),
-            Trouble::NonFinite => self.engine().set(|engine| engine.fault = Some(Fault::NotFinite)),
-            Trouble::NoWorker => self.model.scheduler.close(),
-        }
+    /// No worker will ever come back.
+    pub(crate) fn close(&self) {
+        self.scheduler.close();
     }
 
-    /// Ends a trouble that lasts.
+    /// Empties the queue.
     pub(crate) fn recover(&self) {
         self.release();
         self.wait_until("the queue is empty", |server| {
-            let counts = server.model.scheduler.snapshot().counts;
+            let counts = server.scheduler.snapshot().counts;
             counts.ended() == counts.accepted
         });
     }
@@ -342,21 +300,21 @@ impl Server {
     pub(crate) fn hold(&self) {
         self.engine().set(|engine| engine.held = true);
         for held in 1..=WORKERS as usize {
-            self.model.plug(1);
-            self.model.controls.wait_held(held);
-            self.model.held.store(held, Ordering::Relaxed);
+            self.plug(1);
+            self.controls.wait_held(held);
+            self.held.store(held, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn release(&self) {
-        self.model.plugs.lock().clear();
-        self.model.held.store(0, Ordering::Relaxed);
+        self.plugs.lock().clear();
+        self.held.store(0, Ordering::Relaxed);
         self.engine().set(|engine| (engine.held, engine.silent) = (false, false));
     }
 
     /// The tests' hand on the engine.
     pub(crate) fn engine(&self) -> &Controls {
-        &self.model.controls
+        &self.controls
     }
 
     /// What stands behind HTTP.
@@ -371,14 +329,14 @@ impl Server {
 
     /// How many items wait while requests are held; those of the same text count each.
     pub(crate) fn waiting(&self) -> usize {
-        let counts = self.model.scheduler.snapshot().counts;
+        let counts = self.scheduler.snapshot().counts;
         let outstanding = (counts.accepted - counts.ended()) as usize;
-        outstanding.saturating_sub(self.model.held.load(Ordering::Relaxed))
+        outstanding.saturating_sub(self.held.load(Ordering::Relaxed))
     }
 
     /// How many items have been accepted so far.
     pub(crate) fn accepted(&self) -> u64 {
-        self.model.scheduler.snapshot().counts.accepted
+        self.scheduler.snapshot().counts.accepted
     }
 
     pub(crate) fn wait_until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
@@ -419,6 +377,21 @@ impl Server {
     #[track_caller]
     pub(crate) fn metric(&self, series: &str) -> f64 {
         *self.metrics().get(series).expect("the series is there")
+    }
+
+    /// The routes refuse the body of each row as the row says: the body, the code with the field
+    /// that it is about, and what the message says, with `…` between its parts.
+    #[track_caller]
+    pub(crate) fn refuses(&self, routes: &[&str], table: &str) {
+        for [body, refusal, words] in rows(table) {
+            let (code, field) = refusal.split_once(' ').unwrap_or((refusal, ""));
+            for path in routes {
+                let said = self.post_bytes(path, body).refused(code, field);
+                for part in words.split('…') {
+                    said.says(part.trim());
+                }
+            }
+        }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -481,7 +454,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.release();
-        self.model.scheduler.close();
+        self.close();
         self.begin_stop();
     }
 }

@@ -6,8 +6,8 @@ use settings::{Config, Dialect};
 
 use crate::fields::each;
 use crate::support::{
-    Answer, CUT, DENSE, Gives, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, Trouble,
-    floats, number, rows,
+    Answer, CUT, DENSE, Fault, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, floats,
+    number, rows,
 };
 
 const EMBED: &str = "/embed";
@@ -15,7 +15,7 @@ const EMBED_SPARSE: &str = "/embed_sparse";
 
 /// A refusal in TEI's form, whose message has these words.
 #[track_caller]
-fn is_refused(answer: &Answer, status: u16, kind: &str, words: &str) {
+pub(crate) fn is_refused(answer: &Answer, status: u16, kind: &str, words: &str) {
     let body = answer.json();
     let keys: Vec<_> = body.as_object().into_iter().flat_map(|body| body.keys()).collect();
     assert_eq!(keys, ["error", "error_type"], "{} is not refused: {body}", answer.asked);
@@ -209,21 +209,6 @@ fn a_wrong_body_is_refused_in_teis_form_with_a_cure() {
 }
 
 #[test]
-fn what_the_model_cannot_do_is_refused_as_tei_refuses_it() {
-    let server = Server::ready();
-    let rows = [
-        ("/predict", &json!({"inputs": "a"}), "model is not a classifier model"),
-        ("/embed_all", &json!({"inputs": "a"}), "token_vectors"),
-    ];
-    for (path, body, message) in rows {
-        is_refused(&server.post(path, body), 424, "Backend", message);
-    }
-    let dense_only = Server::set(|set| set.gives = Gives::Dense);
-    let answer = dense_only.post(EMBED_SPARSE, &json!({"inputs": "a"}));
-    is_refused(&answer, 424, "Backend", "no lexical weights");
-}
-
-#[test]
 fn faults_of_the_server_have_teis_form_too() {
     let server = Server::loading();
     for path in [EMBED, "/", "/rerank"] {
@@ -233,10 +218,10 @@ fn faults_of_the_server_have_teis_form_too() {
     }
     is_refused(&server.get("/ping"), 503, "Unhealthy", "loading");
     server.become_ready();
-    server.prepare(Trouble::Engine);
+    server.fault(Fault::Fail);
     let failed = server.post(EMBED, &json!({"inputs": "a"}));
     is_refused(&failed, 500, "Backend", "x-request-id");
-    server.prepare(Trouble::QueueFull);
+    server.fill_queue();
     let full = server.post(EMBED, &json!({"inputs": "a"}));
     is_refused(&full, 429, "Overloaded", "Retry-After");
     assert!(full.header("retry-after").is_some());

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use crate::http_2_client::{begin, head, localhost, trusting, write_pair};
-use crate::support::{DENSE, PATIENCE, Server, Setup, post, runtime};
+use crate::support::{DENSE, PATIENCE, Server, Setup, TEXT, post, runtime};
 
 /// A server with a certificate of its own.
 pub(crate) struct Secure {
@@ -113,7 +113,7 @@ pub(crate) async fn embed(send: &SendRequest<Bytes>) -> u16 {
 pub(crate) async fn embed_within(send: &SendRequest<Bytes>, timeout_ms: &str) -> u16 {
     let mut send = send.clone().ready().await.expect("the connection is open");
     let head = head(DENSE, &[("x-request-timeout-ms", timeout_ms)]);
-    let (answer, _) = begin(&mut send, head, r#"{"input":"text"}"#);
+    let (answer, _) = begin(&mut send, head, TEXT);
     read(answer).await.0.status.as_u16()
 }
 
@@ -133,7 +133,7 @@ pub(crate) async fn read(answer: ResponseFuture) -> (http::response::Parts, usiz
 
 /// An answer over HTTP/1.1.
 async fn exchange(stream: &mut Connection) -> String {
-    let request = post(DENSE, "", r#"{"input":"text"}"#);
+    let request = post(DENSE, "", TEXT);
     stream.write_all(request.as_bytes()).await.expect("it is open");
     let mut answer = vec![0; 4096];
     let length = stream.read(&mut answer).await.expect("an answer");
@@ -159,13 +159,7 @@ fn http_2_is_chosen_where_the_client_can_and_http_1_1_else() {
             }
         }
     }
-    let send = secure.http_2();
-    assert_eq!(secure.runtime.block_on(embed(&send)), 200);
-}
-
-#[test]
-fn plain_http_and_silent_clients_get_nothing_and_others_are_served_on() {
-    let secure = Secure::new();
+    // Silent clients, and those that speak no TLS, get nothing and hold nobody up.
     let _silent = secure.server.connect();
     let answer = secure.server.exchange(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
     assert!(!answer.contains("HTTP/1.1"), "{answer}");

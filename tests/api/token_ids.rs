@@ -6,7 +6,7 @@ use settings::{Config, TokenInput};
 use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
 
 use crate::package::VOCAB;
-use crate::support::{BOTH, DENSE, SPARSE, Server};
+use crate::support::{DENSE, ROUTES, Server};
 
 fn with_token_input(token_input: TokenInput) -> Server {
     Server::set(|set| set.token_input = token_input)
@@ -34,7 +34,7 @@ fn ids_of_openais_encodings_are_the_text_they_stand_for() {
         let by_field = with_token_input(TokenInput::Reject);
         let texts = ["one two", "", "two three  four"];
         let ids: Vec<Vec<u32>> = texts.map(|text| vocabulary.encode_ordinary(text)).into();
-        for route in [DENSE, SPARSE, BOTH] {
+        for route in ROUTES {
             let expected = by_field.post(route, &json!({ "input": texts })).ok();
             assert_ne!(expected["data"][0], expected["data"][1]);
             let found = by_setting.post(route, &json!({ "input": ids })).ok();
@@ -75,6 +75,12 @@ fn an_id_that_its_encoding_lacks_is_refused_with_its_position() {
             assert!(!said.0.contains("token_encoding"), "{}", said.0);
         }
     }
+    for input in ["[1000]", "[[5],[5,100000]]", "[4294967296]", "[[18446744073709551615]]"] {
+        let answer = server.post_bytes(DENSE, format!(r#"{{"input":{input}}}"#));
+        let said = answer.refused("token_id_out_of_range", "input");
+        said.says("check_embedding_ctx_length=False");
+    }
+    server.post(DENSE, &json!({"input": [VOCAB - 1]})).ok();
 }
 
 #[test]

@@ -8,10 +8,8 @@ use serde_json::{Value, json};
 
 use crate::package::{Gives, TOKEN_SIZE};
 use crate::support::{
-    BOTH, DENSE, LONG_TEXT, MAX_TOKENS, SPARSE, Server, Talk, WORKERS, decode, number, post, rows,
+    BOTH, DENSE, LONG_TEXT, MAX_TOKENS, ROUTES, SPARSE, Server, Talk, WORKERS, decode, number, post,
 };
-
-const ROUTES: [&str; 3] = [DENSE, SPARSE, BOTH];
 
 /// The vectors of a text's tokens from the place `from` on, of all its ids.
 fn expected(ids: &[u32], from: usize) -> Vec<f32> {
@@ -139,12 +137,7 @@ fn what_cannot_be_answered_is_refused() {
         {"input":"","token_vectors":true,"token_vectors":1} | duplicate_field token_vectors | once
     "#;
     let server = Server::ready();
-    for [body, refusal, advice] in rows(refused) {
-        let (code, param) = refusal.split_once(' ').expect("code and field");
-        for route in ROUTES {
-            server.post_bytes(route, body).refused(code, param).says(advice);
-        }
-    }
+    server.refuses(&ROUTES, refused);
     let table = json!({"input": "one", "input_type": "query", "lexical": "table",
                        "token_vectors": true});
     server.post(SPARSE, &table).refused("invalid_value", "lexical").says("leave one of them out");

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use serde_json::json;
 use settings::secret::ApiKey;
 
 use crate::collector::Collector;
-use crate::support::{BOTH, DENSE, METRICS, PATIENCE, Server, Trouble, post};
+use crate::support::{BOTH, DENSE, METRICS, PATIENCE, Server, TEXT};
 
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00f067aa0ba902b7";
+pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(crate) const PARENT: &str = "00f067aa0ba902b7";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Attributes as text, by name.
-fn attributes(span: &Span) -> BTreeMap<String, String> {
+pub(crate) fn attributes(span: &Span) -> BTreeMap<String, String> {
     use opentelemetry_proto::tonic::common::v1::any_value::Value;
     let text = |value: Option<Value>| match value {
         Some(Value::StringValue(text)) => text,
@@ -30,7 +30,7 @@ fn attributes(span: &Span) -> BTreeMap<String, String> {
 }
 
 /// Everything that the server exported until its end, which flushes.
-fn ended(mut server: Server, collector: &Collector) -> Vec<Span> {
+pub(crate) fn ended(mut server: Server, collector: &Collector) -> Vec<Span> {
     server.begin_stop();
     server.join();
     collector.spans()
@@ -83,7 +83,7 @@ fn a_request_is_a_span_of_its_callers_trace_with_a_child_for_each_stage() {
 fn without_a_fit_parent_a_trace_is_new_and_without_its_flag_none_is_kept() {
     let collector = Collector::start();
     let server = Server::set(|set| set.http.traces = collector.traces("1"));
-    let body = r#"{"input":"text"}"#;
+    let body = TEXT;
     let parent = |flags: &str| format!("00-{TRACE}-{PARENT}-{flags}");
     // One that is not sampled, one that is malformed, two, and none.
     for parents in [vec![parent("00")], vec![parent("1")], vec![parent("01"); 2], vec![]] {
@@ -96,36 +96,6 @@ fn without_a_fit_parent_a_trace_is_new_and_without_its_flag_none_is_kept() {
     for root in roots {
         assert!(root.parent_span_id.is_empty());
         assert_ne!(hex(&root.trace_id), TRACE);
-    }
-}
-
-#[test]
-fn requests_without_vectors_say_why() {
-    let collector = Collector::start();
-    let server = Server::set(|set| set.http.traces = collector.traces("1"));
-    assert_eq!(server.post_bytes(DENSE, "{").status, 400);
-    server.prepare(Trouble::Engine);
-    assert_eq!(server.post_bytes(DENSE, r#"{"input":"text"}"#).status, 500);
-    server.hold();
-    let stream = server.open(post(DENSE, "", r#"{"input":"gone"}"#));
-    server.wait_waiting(1);
-    drop(stream);
-    server.wait_waiting(0);
-    server.release();
-    let spans = ended(server, &collector);
-    let seen: Vec<_> = spans.iter().map(|span| (attributes(span), span.status.clone())).collect();
-    assert_eq!(seen.len(), 3, "{seen:#?}");
-    let expected = [
-        ("invalid_json", Some("400"), false),
-        ("engine_failed", Some("500"), true),
-        ("client_left", None, false),
-    ];
-    for ((attributes, told), (kind, status, is_error)) in seen.iter().zip(expected) {
-        assert_eq!(attributes.get("error.type").map(String::as_str), Some(kind));
-        let found = attributes.get("http.response.status_code").map(String::as_str);
-        assert_eq!(found, status, "{kind}");
-        let told = told.as_ref().is_some_and(|told| told.code == StatusCode::Error as i32);
-        assert_eq!(told, is_error, "{kind}");
     }
 }
 
@@ -173,7 +143,7 @@ fn a_collector_that_is_away_stands_in_nobodys_way() {
     drop(gone);
     let mut server = Server::set(|set| set.http.traces.endpoint = Some(endpoint));
     for _ in 0..50 {
-        server.post_bytes(DENSE, r#"{"input":"text"}"#).ok();
+        server.post_bytes(DENSE, TEXT).ok();
     }
     let start = Instant::now();
     server.begin_stop();

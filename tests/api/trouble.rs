@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
+use settings::limits::MaxRequestTimeoutMs;
 
-use crate::support::{BOTH, DENSE, SPARSE, Server, Trouble, number};
+use crate::support::{DENSE, Fault, ROUTES, Server, number};
 
 const TEXT: &str = r#"{"input":["one","two"]}"#;
 
@@ -12,28 +13,29 @@ const TEXT: &str = r#"{"input":["one","two"]}"#;
 /// class of 64 rows, of 100 ms each.
 pub(crate) fn busy_for_4_s() -> Server {
     let server = Server::ready();
-    server.predict(Duration::from_millis(100));
+    server.predict(Duration::from_millis(100), Duration::ZERO);
     server.hold();
     server.plug(80 * 64);
     server
 }
 
 #[test]
-fn every_trouble_has_its_status_and_code_on_every_route() {
-    for (trouble, code, param) in [
-        (Trouble::QueueFull, "queue_full", ""),
-        (Trouble::Engine, "engine_failed", ""),
-        (Trouble::NonFinite, "non_finite_output", "input"),
-        (Trouble::NoWorker, "no_worker", ""),
+fn faults_have_their_status_and_code_on_every_route_and_tell_no_internals() {
+    for (trouble, code, param, words) in [
+        (Server::fill_queue as fn(&Server), "queue_full", "", "Retry-After"),
+        (|server| server.fault(Fault::Fail), "engine_failed", "", "x-request-id"),
+        (|server| server.fault(Fault::NotFinite), "non_finite_output", "input", "item 1"),
+        (Server::close, "no_worker", "", ""),
     ] {
-        for path in [DENSE, SPARSE, BOTH] {
+        for path in ROUTES {
             let server = Server::ready();
-            server.prepare(trouble);
+            trouble(&server);
             let answer = server.post_bytes(path, TEXT);
-            answer.refused(code, param);
+            let said = answer.refused(code, param);
+            assert!(!said.says(words).0.contains("cuda"), "{}", said.0);
             let retry = matches!(answer.status, 429 | 503);
-            assert_eq!(answer.header("retry-after").is_some(), retry, "{trouble:?}");
-            if trouble != Trouble::NoWorker {
+            assert_eq!(answer.header("retry-after").is_some(), retry, "{code}");
+            if code != "no_worker" {
                 server.recover();
                 server.post_bytes(path, TEXT).ok();
             }
@@ -42,27 +44,11 @@ fn every_trouble_has_its_status_and_code_on_every_route() {
 }
 
 #[test]
-fn a_request_that_would_be_late_is_refused_until_there_is_room() {
-    let server = busy_for_4_s();
-    let predicted_ms = server.get("/health").ok()["predicted_wait_ms"].as_f64().expect("ms");
-    assert!((3900.0..=4200.0).contains(&predicted_ms), "{predicted_ms}");
-    for timeout_ms in ["2000", "4000"] {
-        // A wait of three quarters of its time would do; each stands behind the one before.
-        let headers = [("x-priority", "bulk"), ("x-request-timeout-ms", timeout_ms)];
-        let answer = server.post_with(DENSE, &headers, TEXT);
-        answer.refused("queue_full", "");
-        assert_eq!(answer.header("retry-after"), Some("3"), "{timeout_ms}");
-    }
-    server.recover();
-    server.post_with(DENSE, &[("x-priority", "bulk")], TEXT).ok();
-}
-
-#[test]
 fn a_request_that_needs_more_time_than_it_has_is_told_so_at_once() {
     let server = Server::set(|set| set.http.request_timeout = number(30_000));
-    for path in [DENSE, SPARSE, BOTH] {
+    for path in ROUTES {
         // Anew, since the run of the one before took no time.
-        server.predict(Duration::from_secs(60));
+        server.predict(Duration::from_secs(60), Duration::ZERO);
         let answer = server.post_bytes(path, TEXT);
         let said = answer.refused("request_timeout_too_short", "x-request-timeout-ms");
         // More time than the server ever gives would be refused.
@@ -87,21 +73,18 @@ fn interactive_requests_do_not_wait_for_bulk_requests() {
 }
 
 #[test]
-fn faults_tell_no_internals() {
-    let server = Server::ready();
-    server.prepare(Trouble::Engine);
-    let said = server.post_bytes(DENSE, TEXT).refused("engine_failed", "");
-    assert!(!said.says("x-request-id").0.contains("cuda"), "{}", said.0);
-    server.prepare(Trouble::NonFinite);
-    server.post_bytes(DENSE, TEXT).refused("non_finite_output", "input").says("item 1");
-}
-
-#[test]
-fn the_deadline_comes_from_the_header_else_from_the_configuration() {
-    for (usual_ms, headers) in [(300, &[][..]), (120_000, &[("x-request-timeout-ms", "300")])] {
-        let server = Server::set(|set| set.http.request_timeout = number(usual_ms));
+fn the_deadline_comes_from_the_configuration_or_from_the_header_up_to_what_the_operator_allows() {
+    let most_ms = MaxRequestTimeoutMs::DEFAULT.get();
+    for (usual_ms, most_ms, asked) in
+        [(300, most_ms, None), (120_000, most_ms, Some("300")), (300, 300, Some("3600000"))]
+    {
+        let server = Server::set(|set| {
+            set.http.request_timeout = number(usual_ms);
+            set.http.max_request_timeout = number(most_ms);
+        });
         server.hold();
-        server.post_with(DENSE, headers, TEXT).refused("deadline_exceeded", "").says("300 ms");
+        let headers: Vec<_> = asked.map(|ms| ("x-request-timeout-ms", ms)).into_iter().collect();
+        server.post_with(DENSE, &headers, TEXT).refused("deadline_exceeded", "").says("300 ms");
         server.wait_waiting(0);
     }
 }
@@ -110,7 +93,7 @@ fn the_deadline_comes_from_the_header_else_from_the_configuration() {
 fn phases_other_than_ready_are_503_with_retry_after() {
     let server = Server::loading();
     let check = |code: &str| {
-        for path in [DENSE, SPARSE, BOTH] {
+        for path in ROUTES {
             // Decided before the body is read: malformed ones get the same answer.
             for body in [TEXT, "no json", ""] {
                 let answer = server.post_bytes(path, body);

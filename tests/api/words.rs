@@ -7,7 +7,8 @@ use duovec::engine::fake::expected_words;
 use serde_json::{Value, json};
 
 use crate::package::{KEPT_WORDS, ids_of, question_weight};
-use crate::support::{BOTH, DENSE, Gives, SPARSE, Server, number};
+use crate::rerank::{are_near, best_first, results};
+use crate::support::{Gives, SPARSE, Server, number};
 
 const TEXTS: [&str; 5] = ["one", "hello world two", "", "here here two", "a short text here"];
 
@@ -116,35 +117,20 @@ fn documents_are_sorted_by_a_query_that_does_not_run() {
     let answer = server.post("/v1/rerank", &json!({"query": query, "documents": documents})).ok();
     assert_eq!(answer["score"], "lexical");
     let asked = looked_up(query);
-    for result in answer["results"].as_array().expect("a list") {
-        let document = documents[result["index"].as_u64().expect("a place") as usize];
+    let score = |document: &str| {
         let found = words(document);
-        let expected: f32 =
-            asked.iter().map(|(id, weight)| weight * found.get(id).unwrap_or(&0.0)).sum();
-        let score = result["relevance_score"].as_f64().expect("a score") as f32;
-        assert!((score - expected).abs() < 1e-5, "{document}: {score}, not {expected}");
-    }
+        let products = asked.iter().map(|(id, weight)| weight * found.get(id).unwrap_or(&0.0));
+        f64::from(products.sum::<f32>())
+    };
+    let expected = best_first(documents.into_iter().map(score));
+    are_near(&results(&answer["results"], "relevance_score"), &expected);
     let body = json!({"query": query, "documents": documents, "score": "dense"});
     server.post("/v1/rerank", &body).refused("invalid_value", "score").says("must be \"lexical\"");
 }
 
 #[test]
-fn what_the_model_does_not_have_is_refused_in_one_sentence() {
+fn fields_that_need_places_of_words_are_refused() {
     let server = server();
-    for path in [DENSE, BOTH, "/v1/embeddings/both"] {
-        let answer = server.post(path, &json!({"input": "one"}));
-        answer.refused("dense_not_available", "").says("POST /v1/sparse-embeddings");
-    }
-    let sentences = json!({"source_sentence": "a", "sentences": ["one"]});
-    for (path, body) in [
-        ("/embed", json!({"inputs": "one"})),
-        ("/", json!({"inputs": "one"})),
-        ("/similarity", json!({"inputs": sentences})),
-    ] {
-        let answer = server.post(path, &body);
-        assert_eq!(answer.status, 424, "{path}");
-        assert!(answer.text().contains("no dense vectors"), "{}", answer.text());
-    }
     let refused = r#"
         {"input":"one two","offsets":true} | invalid_value offsets | have no place in it
         {"input":["one"],"late_chunking":true} | invalid_value late_chunking | by whole texts
@@ -154,26 +140,4 @@ fn what_the_model_does_not_have_is_refused_in_one_sentence() {
     let apart =
         json!({"input": "one two here", "chunking": {"by": "tokens", "size": 4, "late": false}});
     server.post(SPARSE, &apart).ok();
-}
-
-#[test]
-fn the_model_is_told_as_one_of_lexical_weights() {
-    let server = server();
-    let model = &server.get("/v1/models").ok()["data"][0];
-    assert_eq!((&model["kind"], &model["dimensions"]), (&json!("sparse"), &json!([])));
-    assert_eq!(model["sparse"], true);
-    assert_eq!(server.get("/info").ok()["model_type"]["embedding"]["pooling"], "splade");
-    let deep = server.get("/health/deep").ok();
-    assert_eq!((&deep["status"], &deep["checks"][0]["sparse_ok"]), (&json!("ok"), &json!(true)));
-    let paths = &server.get("/openapi.json").ok()["paths"];
-    for (path, is_there) in [
-        ("/v1/sparse-embeddings", true),
-        ("/embed_sparse", true),
-        ("/v1/rerank", true),
-        ("/v1/embeddings", false),
-        ("/v1/embeddings:both", false),
-        ("/similarity", false),
-    ] {
-        assert_eq!(paths[path].is_object(), is_there, "{path}");
-    }
 }
