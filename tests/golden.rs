@@ -4,6 +4,9 @@
 //! forward pass in f32 that shares no code with the ONNX graph or with OpenVINO.
 #![cfg(feature = "openvino")]
 
+#[path = "shared/fixture.rs"]
+mod fixture;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +27,8 @@ use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use tempfile::TempDir;
 use vectors::dense::cosine;
 use vectors::sparse::{self, Selection};
+
+use fixture::copy_of;
 
 /// Dense vectors in the served precision against f32.
 const LEAST_COSINE: f64 = 0.9995;
@@ -280,16 +285,9 @@ fn late_chunks_are_those_of_the_reference_whatever_stands_beside_them() {
     assert!(documents >= 4);
 }
 
-/// One of the tests' packages without a tokenizer of its own, in a folder that must outlive it.
+/// A package of the tests, in a folder that must outlive it.
 fn package_of(fixture: &str) -> (TempDir, ModelPackage) {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let own = fs::read_dir(fixtures.join(fixture)).expect("it is there");
-    let own = own.map(|entry| entry.expect("it can be listed").path());
-    for path in own.chain([fixtures.join("tiny/tokenizer.json")]) {
-        let name = path.file_name().expect("it has a name");
-        fs::copy(&path, folder.path().join(name)).expect("it is copied");
-    }
+    let folder = copy_of(fixture);
     let package = ModelPackage::open(folder.path()).expect("it is whole");
     (folder, package)
 }
@@ -369,8 +367,7 @@ fn texts_have_the_same_words_alone_and_beside_others() {
 /// On a processor without half precision there is nothing to rescue from.
 #[test]
 fn the_rescue_precision_is_f32_beside_half_precision_only() {
-    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
-    let package = ModelPackage::open(&tiny).expect("it is whole");
+    let (_folder, package) = package_of("tiny");
     let ids = TokenIds::new(&package.manifest().canary.token_ids);
     let tokens = ids.len();
     let bucket = Bucket { rows: 1, length: tokens };

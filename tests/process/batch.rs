@@ -1,16 +1,14 @@
 //! `duovec batch`: lines of OpenAI's Batch API.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use super::corpus::read_jsonl;
 use super::support::{
-    Broken, Ended, assert_says, has, kill_and_repeat, kill_at, quick, ready_fake, run, tiny,
+    Broken, Ended, Folder, assert_says, has, kill_and_repeat, kill_at, quick, ready_fake, run, tiny,
 };
 
 fn request(id: usize, url: &str, body: &Value) -> Value {
@@ -18,27 +16,18 @@ fn request(id: usize, url: &str, body: &Value) -> Value {
 }
 
 /// A folder with these lines to be answered.
-struct Job {
-    folder: TempDir,
+fn job(lines: &[Value]) -> Folder {
+    let job = Folder::new();
+    job.write("in.jsonl", lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+    job
 }
 
-impl Job {
-    fn new(lines: &[Value]) -> Self {
-        let job = Self { folder: tempfile::tempdir().expect("a temporary folder") };
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        fs::write(job.path("in.jsonl"), text).expect("written");
-        job
+impl Folder {
+    fn batch(&self, out: &str, more: &[&str]) -> Command {
+        self.batch_with(&tiny(), out, more)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn command(&self, out: &str, more: &[&str]) -> Command {
-        self.command_with(&tiny(), out, more)
-    }
-
-    fn command_with(&self, package: &Path, out: &str, more: &[&str]) -> Command {
+    fn batch_with(&self, package: &Path, out: &str, more: &[&str]) -> Command {
         let mut command = quick("batch", package, more);
         command.arg("-i").arg(self.path("in.jsonl")).arg("-o").arg(self.path(out));
         command
@@ -46,18 +35,10 @@ impl Job {
 
     /// Runs it to the end, which must have this code.
     #[track_caller]
-    fn run(&self, code: i32, more: &[&str]) -> Ended {
-        let ended = run(&mut self.command("out.jsonl", more));
+    fn run_batch(&self, code: i32, more: &[&str]) -> Ended {
+        let ended = run(&mut self.batch("out.jsonl", more));
         ended.with_code(code);
         ended
-    }
-
-    fn answers(&self) -> Vec<Value> {
-        read_jsonl(&self.path("out.jsonl"))
-    }
-
-    fn bytes(&self, name: &str) -> Vec<u8> {
-        fs::read(self.path(name)).expect("it is there")
     }
 }
 
@@ -69,7 +50,7 @@ fn a_model_without_prompts_says_once_that_input_type_changes_nothing() {
         let lines = bodies.iter().enumerate();
         let lines: Vec<Value> =
             lines.map(|(id, body)| request(id, "/v1/embeddings", body)).collect();
-        let ended = Job::new(&lines).run(0, &["--log-level", "warn"]);
+        let ended = job(&lines).run_batch(0, &["--log-level", "warn"]);
         let found = ended.stderr.matches("no prompts, so that input_type changes nothing").count();
         assert_eq!(found, told, "{}", ended.stderr);
         assert_eq!(ended.stderr.contains("line=2"), told == 1, "{}", ended.stderr);
@@ -88,13 +69,15 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
             "chunking": {"by": "tokens", "size": 2, "late": true},
         }),
     ];
-    let asked: Vec<(&str, &Value)> =
-        (0..40).map(|at| (routes[at % 3], &bodies[at / 3 % 4])).collect();
+    // It needs no run.
+    let question = json!({"input": ["cat", "the dog"], "input_type": "query", "lexical": "table"});
+    let asked = (0..40).map(|at| (routes[at % 3], &bodies[at / 3 % 4]));
+    let asked: Vec<(&str, &Value)> = asked.chain([(routes[1], &question)]).collect();
     let lines: Vec<Value> =
         asked.iter().enumerate().map(|(id, (url, body))| request(id, url, body)).collect();
-    let job = Job::new(&lines);
-    job.run(0, &[]);
-    let answers = job.answers();
+    let job = job(&lines);
+    job.run_batch(0, &[]);
+    let answers = job.lines("out.jsonl");
     assert_eq!(answers.len(), asked.len());
     let server = ready_fake(&[]);
     for (at, ((url, body), answer)) in asked.iter().zip(&answers).enumerate() {
@@ -105,19 +88,6 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
         );
         assert_eq!(answer["response"]["body"], server.ask(url, Some(body)).await.1);
     }
-}
-
-#[tokio::test]
-async fn a_question_that_needs_no_run_has_the_answer_of_the_route() {
-    let body = json!({"input": ["cat", "the dog"], "input_type": "query", "lexical": "table"});
-    let url = "/v1/sparse-embeddings";
-    let job = Job::new(&[request(0, url, &body)]);
-    job.run(0, &[]);
-    let server = ready_fake(&[]);
-    let (status, expected) = server.ask(url, Some(&body)).await;
-    assert_eq!((status, &job.answers()[0]["response"]["body"]), (200, &expected));
-    let values = &expected["data"][0]["sparse_values"]["values"];
-    assert_eq!(values.as_array().map(Vec::len), Some(1), "{expected}");
 }
 
 #[test]
@@ -133,11 +103,11 @@ fn requests_that_ask_for_no_prompt_get_the_one_of_the_setting() {
         json!({"input": "passage: hello"}),
     ];
     let lines = bodies.iter().enumerate().map(|(id, body)| request(id, "/v1/embeddings", body));
-    let job = Job::new(&lines.collect::<Vec<_>>());
+    let job = job(&lines.collect::<Vec<_>>());
     let vectors = |prompt: &[&str]| {
-        run(&mut job.command_with(package.path(), "out.jsonl", prompt)).with_code(0);
-        let answers = job.answers();
-        fs::remove_file(job.path("out.jsonl")).expect("it is there");
+        run(&mut job.batch_with(package.path(), "out.jsonl", prompt)).with_code(0);
+        let answers = job.lines("out.jsonl");
+        job.remove("out.jsonl");
         let vector = |answer: &Value| answer["response"]["body"]["data"][0]["embedding"].clone();
         answers.iter().map(vector).collect::<Vec<_>>()
     };
@@ -168,9 +138,9 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
         request(6, "/v1/embeddings", &json!({"input": "a", "token_vectors": true})),
         request(7, "/v1/embeddings", &good),
     ];
-    let job = Job::new(&lines);
-    has(&job.run(3, &[]).stderr, &["6 of 8 requests failed"]);
-    let answers = job.answers();
+    let job = job(&lines);
+    has(&job.run_batch(3, &[]).stderr, &["6 of 8 requests failed"]);
+    let answers = job.lines("out.jsonl");
     let codes: Vec<_> = answers.iter().map(|one| one["response"]["status_code"].as_u64()).collect();
     let [ok, refused, unknown] = [200, 400, 404].map(Some);
     assert_eq!(codes, [ok, refused, unknown, None, None, unknown, refused, ok]);
@@ -183,7 +153,7 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
     assert!(answers[4]["error"]["message"].as_str().is_some_and(|text| text.contains("POST")));
     let before = job.bytes("out.jsonl");
     // Nothing is left to do, and the code says as much.
-    job.run(3, &[]);
+    job.run_batch(3, &[]);
     assert_eq!(job.bytes("out.jsonl"), before);
 }
 
@@ -196,11 +166,13 @@ fn a_line_that_is_no_request_is_told_what_a_request_is() {
         (r#"{"custom_id": "d", "url": 5, "body": {}}"#, "url is not a text", json!("d")),
         (r#"{"custom_id": "e","#, "not valid JSON", Value::Null),
     ];
-    let job = Job::new(&[]);
+    let job = job(&[]);
     let text = lines.each_ref().map(|(line, ..)| *line).join("\n");
-    fs::write(job.path("in.jsonl"), text).expect("written");
-    assert_says(&job.run(3, &[]), 3, &["5 of 5 requests failed"]);
-    for (at, (answer, (_, problem, custom_id))) in job.answers().iter().zip(&lines).enumerate() {
+    job.write("in.jsonl", text);
+    assert_says(&job.run_batch(3, &[]), 3, &["5 of 5 requests failed"]);
+    for (at, (answer, (_, problem, custom_id))) in
+        job.lines("out.jsonl").iter().zip(&lines).enumerate()
+    {
         let message = answer["error"]["message"].as_str().expect("a text");
         let start = format!("line {} is not a request: send an object with custom_id", at + 1);
         assert!(message.starts_with(&start) && message.contains(problem), "{message}");
@@ -212,12 +184,12 @@ fn a_line_that_is_no_request_is_told_what_a_request_is() {
 /// More items than a server's queue holds, and none of them twice.
 #[test]
 fn an_empty_input_leaves_no_file_and_none_at_all_is_a_wrong_use() {
-    let job = Job::new(&[]);
-    fs::remove_file(job.path("in.jsonl")).expect("it is there");
-    assert_says(&job.run(2, &[]), 2, &["in.jsonl: there is no such file"]);
+    let job = job(&[]);
+    job.remove("in.jsonl");
+    assert_says(&job.run_batch(2, &[]), 2, &["in.jsonl: there is no such file"]);
     for input in ["", "\n \n"] {
-        fs::write(job.path("in.jsonl"), input).expect("written");
-        assert_says(&job.run(1, &[]), 1, &["the input is empty"]);
+        job.write("in.jsonl", input);
+        assert_says(&job.run_batch(1, &[]), 1, &["the input is empty"]);
         let left: Vec<_> = fs::read_dir(job.path(".")).expect("a folder").collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -229,9 +201,9 @@ fn any_number_of_texts_is_answered_in_order_and_none_is_refused() {
         |id: usize| -> Vec<String> { (0..1500).map(|at| format!("{id} hello {at}")).collect() };
     let body = |id: usize| json!({"input": texts(id), "encoding_format": "base64"});
     let lines: Vec<Value> = (0..14).map(|id| request(id, "/v1/embeddings", &body(id))).collect();
-    let job = Job::new(&lines);
-    job.run(0, &["--fake-run-ms", "1"]);
-    let answers = job.answers();
+    let job = job(&lines);
+    job.run_batch(0, &["--fake-run-ms", "1"]);
+    let answers = job.lines("out.jsonl");
     let all = answers.iter().flat_map(|one| {
         let data = one["response"]["body"]["data"].as_array().expect("a list");
         data.iter().map(|item| item["embedding"].as_str().expect("base64"))
@@ -257,32 +229,21 @@ fn requests(count: usize) -> Vec<Value> {
 fn a_batch_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
     let lines: Vec<Value> =
         requests(6000).into_iter().filter(|one| one["body"]["input"] != json!([])).collect();
-    let job = Job::new(&lines);
+    let job = job(&lines);
     let more = ["--fake-run-ms", "2"];
-    job.run(0, &more);
-    kill_and_repeat(|| job.command("killed.jsonl", &more), Duration::from_millis(150));
+    job.run_batch(0, &more);
+    kill_and_repeat(|| job.batch("killed.jsonl", &more), Duration::from_millis(150));
     assert!(job.bytes("killed.jsonl") == job.bytes("out.jsonl"), "the bytes differ");
     assert!(!job.path("killed.jsonl.duovec_work").exists());
 }
 
-/// How many workers there are is measured, and may come out otherwise when a run goes on.
-#[test]
-fn the_number_of_workers_does_not_change_the_answers() {
-    let job = Job::new(&requests(600));
-    for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
-        let more = ["--engine", "openvino", "--workers", workers, "--threads-per-worker", threads];
-        run(&mut job.command(out, &more)).with_code(3);
-    }
-    assert!(job.bytes("few") == job.bytes("many"), "the bytes differ");
-}
-
 /// A batch whose first parts are finished, killed then.
-fn begun() -> Job {
-    let job = Job::new(&requests(4000));
+fn begun() -> Folder {
+    let job = job(&requests(4000));
     let part = job.path("out.jsonl.duovec_work/part-00000.jsonl");
-    kill_at(job.command("out.jsonl", &["--fake-run-ms", "20"]), &part, || {
+    kill_at(job.batch("out.jsonl", &["--fake-run-ms", "20"]), &part, || {
         let words = ["out.jsonl", "another process is writing to it"];
-        assert_says(&job.run(1, &[]), 1, &words);
+        assert_says(&job.run_batch(1, &[]), 1, &words);
     });
     job
 }
@@ -296,7 +257,7 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
     };
     let other = Broken::new();
     other.manifest(|manifest| manifest["model_id"] = "another".into());
-    let mut with_other = job.command_with(other.path(), "out.jsonl", &[]);
+    let mut with_other = job.batch_with(other.path(), "out.jsonl", &[]);
     refused(&mut with_other, &["its model is \"tiny-test\", not \"another\""]);
     for (name, value, word) in [
         ("DUOVEC_TRUNCATE", "false", "its truncate is \"true\", not \"false\""),
@@ -304,54 +265,54 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
         ("DUOVEC_MAX_BATCH_TOKENS", "256", "its batch_tokens is \"512\", not \"256\""),
         ("DUOVEC_MODEL_ALIASES", "x", "model_aliases"),
     ] {
-        refused(job.command("out.jsonl", &[]).env(name, value), &[word]);
+        refused(job.batch("out.jsonl", &[]).env(name, value), &[word]);
     }
     // Other texts under the names of before.
     let input = job.path("in.jsonl");
     let right = fs::read_to_string(&input).expect("it is there");
     fs::write(&input, right.replacen("hello", "other", 1)).expect("written");
     let words = ["part 0 was made from other requests", "line 1"];
-    refused(&mut job.command("out.jsonl", &[]), &words);
+    refused(&mut job.batch("out.jsonl", &[]), &words);
     fs::write(&input, &right).expect("written");
     // Some requests are wrong by themselves.
     let words = "goes on with what an earlier run finished";
-    has(&job.run(3, &["--log-level", "info"]).stderr, &[words]);
-    assert_eq!(job.answers().len(), 4000);
+    has(&job.run_batch(3, &["--log-level", "info"]).stderr, &[words]);
+    assert_eq!(job.lines("out.jsonl").len(), 4000);
     // A complete output is not taken for that of a longer file.
     fs::write(&input, format!("{right}{}\n", requests(1)[0])).expect("written");
-    let ended = job.run(1, &["--openvino-library-dir", "/nowhere"]);
+    let ended = job.run_batch(1, &["--openvino-library-dir", "/nowhere"]);
     assert_says(&ended, 1, &["cannot continue", "part 9"]);
 }
 
 #[test]
 fn answers_that_were_changed_since_they_were_written_are_not_taken_for_whole() {
     let job = begun();
-    run(&mut job.command("whole.jsonl", &[])).with_code(3);
+    run(&mut job.batch("whole.jsonl", &[])).with_code(3);
     let whole = job.bytes("whole.jsonl");
     // A finished part, with other digits.
     let part = job.path("out.jsonl.duovec_work/part-00000.jsonl");
     let text = fs::read_to_string(&part).expect("it is there");
     fs::write(&part, text.replacen("0.1", "0.2", 5)).expect("written");
     let words = "part-00000.jsonl has other bytes";
-    has(&job.run(3, &["--log-level", "warn"]).stderr, &[words]);
+    has(&job.run_batch(3, &["--log-level", "warn"]).stderr, &[words]);
     assert!(job.bytes("out.jsonl") == whole, "the bytes differ");
     // The whole.
     for bytes in [&whole[..1000], &[&whole[..], b"junk\n"].concat()] {
-        fs::write(job.path("out.jsonl"), bytes).expect("written");
+        job.write("out.jsonl", bytes);
         let found = format!("out.jsonl has {} bytes", bytes.len());
-        assert_says(&job.run(1, &[]), 1, &["cannot continue", &found, "delete this file"]);
+        assert_says(&job.run_batch(1, &[]), 1, &["cannot continue", &found, "delete this file"]);
     }
-    fs::remove_file(job.path("out.jsonl")).expect("it is there");
-    job.run(3, &[]);
+    job.remove("out.jsonl");
+    job.run_batch(3, &[]);
     assert!(job.bytes("out.jsonl") == whole, "the bytes differ");
 }
 
 #[test]
 fn an_engine_that_fails_ends_the_batch_and_no_request_is_blamed() {
-    let job = Job::new(&requests(7));
-    let mut hangs = job.command("out.jsonl", &["--fake-run-ms", "4000"]);
+    let job = job(&requests(7));
+    let mut hangs = job.batch("out.jsonl", &["--fake-run-ms", "4000"]);
     let ended = run(hangs.env("DUOVEC_WORKER_STUCK_MS", "200"));
     assert_says(&ended, 1, &["may never end", "run the same command again"]);
     assert!(!job.path("out.jsonl").exists());
-    job.run(0, &[]);
+    job.run_batch(0, &[]);
 }

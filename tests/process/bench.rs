@@ -1,8 +1,8 @@
-//! `duovec bench` without a GPU: its figures as JSON, and the comparison that needs a GPU.
+//! `duovec bench` without a GPU.
 
 use serde_json::Value;
 
-use super::support::{assert_says, quick, run, tiny};
+use super::support::{quick, run, tiny};
 
 #[test]
 fn the_table_of_shapes_is_one_json_object() {
@@ -15,12 +15,4 @@ fn the_table_of_shapes_is_one_json_object() {
     for shape in shapes {
         assert!(shape["median_ms"].as_f64() >= Some(10.0), "{report}");
     }
-}
-
-#[test]
-fn captured_graphs_are_compared_on_a_gpu_only() {
-    let more = ["--log-level", "off", "--compare-graphs"];
-    let ended = run(&mut quick("bench", tiny(), &more));
-    assert_says(&ended, 1, &["--compare-graphs needs TensorRT on a GPU"]);
-    assert_eq!(ended.stdout, "", "nothing is measured before");
 }

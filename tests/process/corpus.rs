@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -16,16 +16,16 @@ use arrow_select::concat::concat_batches;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::support::{
-    Broken, Ended, assert_says, has, kill_and_repeat, kill_at, quick, ready, run, tiny,
+    Broken, Ended, Folder, assert_says, has, kill_and_repeat, kill_at, quick, ready, run, tiny,
 };
 
 mod chunks;
 mod damage;
 mod dense_types;
 mod faults;
+mod refused;
 
 /// Texts of many lengths, from none to more than the model takes.
 fn texts(count: usize) -> Vec<String> {
@@ -55,29 +55,12 @@ fn read_parquet(path: &Path) -> RecordBatch {
     concat_batches(&schema, &batches).expect("one schema")
 }
 
-pub(super) fn read_jsonl(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).expect("it is there");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-}
-
 /// Floats of a list in JSON.
 fn numbers(list: &Value) -> Vec<f32> {
     serde_json::from_value(list.clone()).expect("a list of numbers")
 }
 
-struct Corpus {
-    folder: TempDir,
-}
-
-impl Corpus {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a temporary folder") }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
+impl Folder {
     fn with_rows(rows: usize) -> Self {
         let corpus = Self::new();
         write_jsonl(&corpus.path("in.jsonl"), &texts(rows));
@@ -110,43 +93,43 @@ fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn every_form_of_input_gives_the_same_vectors() {
-    let corpus = Corpus::new();
+    let corpus = Folder::new();
     let texts = texts(70);
     write_jsonl(&corpus.path("in.jsonl"), &texts);
     write_parquet(&corpus.path("in.parquet"), &texts);
-    fs::write(corpus.path("in.txt"), texts.join("\n")).expect("written");
+    corpus.write("in.txt", texts.join("\n"));
     let csv = texts.iter().enumerate().map(|(id, text)| format!("{id},\"{text}\"\n"));
     let csv = format!("id,text\n{}", csv.collect::<String>());
-    fs::write(corpus.path("in.csv"), csv).expect("written");
+    corpus.write("in.csv", csv);
     let mut all = Vec::new();
     for form in ["jsonl", "parquet", "csv", "txt"] {
         let out = format!("{form}.out.jsonl");
         corpus.embed(&format!("in.{form}"), &out, &["--part-rows", "32"]).with_code(0);
-        all.push(read_jsonl(&corpus.path(&out)));
+        all.push(corpus.lines(&out));
     }
     assert_eq!(all[0].len(), 70);
     assert!(all.iter().all(|rows| *rows == all[0]), "they are equal");
     let stdin = File::open(corpus.path("in.jsonl")).expect("it is there");
     let mut piped = quick("embed", tiny(), &["--input-format", "jsonl", "--part-rows", "32"]);
     run(piped.args(["-", "--out"]).arg(corpus.path("piped.jsonl")).stdin(stdin)).with_code(0);
-    assert_eq!(read_jsonl(&corpus.path("piped.jsonl")), all[0]);
+    assert_eq!(corpus.lines("piped.jsonl"), all[0]);
 }
 
 #[test]
 fn every_form_of_output_holds_the_same_vectors() {
-    let corpus = Corpus::with_rows(100);
+    let corpus = Folder::with_rows(100);
     let keep = ["--keep", "id,text", "--part-rows", "48"];
     corpus.embed("in.jsonl", "out.jsonl", &keep).with_code(0);
     corpus.embed("in.jsonl", "out.parquet", &keep).with_code(0);
     let npy = ["--part-rows", "48", "--vectors", "dense"];
     corpus.embed("in.jsonl", "out.npy", &npy).with_code(0);
-    let lines = read_jsonl(&corpus.path("out.jsonl"));
+    let lines = corpus.lines("out.jsonl");
     let table = read_parquet(&corpus.path("out.parquet"));
     assert_eq!((lines.len(), table.num_rows()), (100, 100));
     let column = |name: &str| Arc::clone(table.column_by_name(name).expect(name));
     let (dense, row, id) = (column("dense"), column("row"), column("id"));
     let (indices, values) = (column("sparse_indices"), column("sparse_values"));
-    let npy = fs::read(corpus.path("out.npy")).expect("it is there");
+    let npy = corpus.bytes("out.npy");
     let head = String::from_utf8_lossy(&npy[10..128]).into_owned();
     assert!(head.contains("'descr': '<f4'") && head.contains("(100, 8)"), "{head}");
     for (at, line) in lines.iter().enumerate() {
@@ -174,7 +157,7 @@ fn every_form_of_output_holds_the_same_vectors() {
 
 #[test]
 fn parquet_says_what_its_vectors_are() {
-    let corpus = Corpus::with_rows(20);
+    let corpus = Folder::with_rows(20);
     let more = ["--dense-type", "f16", "--dimensions", "4", "--sparse-top-k", "2"];
     corpus.embed("in.jsonl", "out", &more).with_code(0);
     let path = corpus.path("out/part-00000.parquet");
@@ -199,9 +182,9 @@ fn parquet_says_what_its_vectors_are() {
 /// Up to the last bits, which depend on the batch that a text runs in.
 #[tokio::test]
 async fn the_engine_gives_what_the_server_gives() {
-    let corpus = Corpus::with_rows(40);
+    let corpus = Folder::with_rows(40);
     corpus.embed("in.jsonl", "out.jsonl", &["--engine", "openvino"]).with_code(0);
-    let rows = read_jsonl(&corpus.path("out.jsonl"));
+    let rows = corpus.lines("out.jsonl");
     let server = ready(&[]);
     let body = json!({"input": texts(40), "input_type": "passage"});
     let (_, answer) = server.ask("/v1/embeddings:both", Some(&body)).await;
@@ -222,7 +205,7 @@ async fn the_engine_gives_what_the_server_gives() {
 /// How many workers there are is measured, and may come out otherwise when a run goes on.
 #[test]
 fn the_number_of_workers_does_not_change_the_bytes() {
-    let corpus = Corpus::with_rows(300);
+    let corpus = Folder::with_rows(300);
     for (out, workers, threads) in [("few", "1", "2"), ("many", "2", "1")] {
         let more = ["--engine", "openvino", "--part-rows", "100", "--workers", workers];
         let more = [&more[..], &["--threads-per-worker", threads]].concat();
@@ -233,7 +216,7 @@ fn the_number_of_workers_does_not_change_the_bytes() {
 
 #[test]
 fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
-    let corpus = Corpus::with_rows(600);
+    let corpus = Folder::with_rows(600);
     let more = ["--part-rows", "40", "--fake-run-ms", "2", "--keep", "id"];
     corpus.embed("in.jsonl", "whole", &more).with_code(0);
     corpus.embed("in.jsonl", "whole.parquet", &more).with_code(0);
@@ -242,7 +225,7 @@ fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
         kill_and_repeat(command, Duration::from_millis(150));
     }
     assert_eq!(bytes(&corpus.path("killed")), bytes(&corpus.path("whole")));
-    let read = |name: &str| fs::read(corpus.path(name)).expect("it is there");
+    let read = |name: &str| corpus.bytes(name);
     assert!(read("killed.parquet") == read("whole.parquet"), "the bytes differ");
     assert!(!corpus.path("killed/_duovec_work").exists());
     assert!(!corpus.path("killed.parquet.duovec_work").exists());
@@ -250,12 +233,12 @@ fn a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes() {
 
 #[test]
 fn rows_that_cannot_be_embedded_are_told_with_their_reasons() {
-    let corpus = Corpus::new();
+    let corpus = Folder::new();
     let lines = ["{\"text\": \"one\"}", "{\"text\": 2}", "{\"text\": ", "{\"text\": \"four\"}"];
-    fs::write(corpus.path("in.jsonl"), lines.join("\n")).expect("written");
+    corpus.write("in.jsonl", lines.join("\n"));
     let ended = corpus.embed("in.jsonl", "out", &["--part-rows", "3"]);
     assert_says(&ended, 3, &["2 of 4 rows", "_rejected.jsonl"]);
-    let rejected = read_jsonl(&corpus.path("out/_rejected.jsonl"));
+    let rejected = corpus.lines("out/_rejected.jsonl");
     let rows: Vec<_> = rejected.iter().map(|row| (&row["row"], &row["number"])).collect();
     assert_eq!(rows, [(&json!(1), &json!(2)), (&json!(2), &json!(3))]);
     assert!(rejected[0]["reason"].as_str().is_some_and(|text| text.contains("is a number")));
@@ -271,7 +254,7 @@ fn rows_that_cannot_be_embedded_are_told_with_their_reasons() {
     // In a matrix each row has its place.
     let dense = ["--vectors", "dense"];
     corpus.embed("in.jsonl", "out.npy", &dense).with_code(3);
-    let npy = fs::read(corpus.path("out.npy")).expect("it is there");
+    let npy = corpus.bytes("out.npy");
     let floats: Vec<f32> =
         npy[128..].as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
     let missing: Vec<bool> = floats.chunks(8).map(|row| row.iter().all(|v| v.is_nan())).collect();
@@ -280,11 +263,11 @@ fn rows_that_cannot_be_embedded_are_told_with_their_reasons() {
 
 #[test]
 fn a_corrupt_parquet_is_named_and_finished_parts_stay() {
-    let corpus = Corpus::new();
+    let corpus = Folder::new();
     fs::create_dir(corpus.path("in")).expect("created");
     write_parquet(&corpus.path("in/a.parquet"), &texts(300));
     write_parquet(&corpus.path("in/b.parquet"), &texts(500));
-    let whole = fs::read(corpus.path("in/b.parquet")).expect("it is there");
+    let whole = corpus.bytes("in/b.parquet");
     let mut broken = whole.clone();
     let middle = broken.len() / 2;
     for byte in &mut broken[middle - 1000..middle + 1000] {
@@ -293,47 +276,21 @@ fn a_corrupt_parquet_is_named_and_finished_parts_stay() {
     for (bytes, name) in
         [(&whole[..whole.len() / 2], "cut"), (&broken, "pages"), (&[][..], "empty")]
     {
-        fs::write(corpus.path("in/b.parquet"), bytes).expect("written");
+        corpus.write("in/b.parquet", bytes);
         let ended = corpus.embed("in/*.parquet", name, &["--part-rows", "100"]);
         assert_says(&ended, 1, &["b.parquet", "not a complete Parquet file"]);
     }
-    let finished = fs::read(corpus.path("cut/part-00001.parquet")).expect("it is finished");
-    fs::write(corpus.path("in/b.parquet"), &whole).expect("written");
+    let finished = corpus.bytes("cut/part-00001.parquet");
+    corpus.write("in/b.parquet", &whole);
     corpus.embed("in/*.parquet", "cut", &["--part-rows", "100"]).with_code(0);
-    assert_eq!(fs::read(corpus.path("cut/part-00001.parquet")).expect("there"), finished);
+    assert_eq!(corpus.bytes("cut/part-00001.parquet"), finished);
     corpus.embed("in/*.parquet", "other", &["--part-rows", "100"]).with_code(0);
     assert_eq!(bytes(&corpus.path("cut")), bytes(&corpus.path("other")));
 }
 
 #[test]
-fn columns_that_are_missing_or_no_texts_are_named() {
-    let corpus = Corpus::with_rows(5);
-    write_parquet(&corpus.path("in.parquet"), &texts(5));
-    fs::write(corpus.path("in.csv"), "id,text\n1,a\n").expect("written");
-    for file in ["in.jsonl", "in.parquet", "in.csv"] {
-        let ended = corpus.embed(file, "out", &["--text-column", "body"]);
-        assert_says(&ended, 1, &[file, "`body`", "id, text"]);
-        let _ = fs::remove_dir_all(corpus.path("out"));
-    }
-    for (file, out, more, code, words) in [
-        (
-            "in.parquet",
-            "out",
-            &["--text-column", "id"][..],
-            1,
-            &["`id`", "Int64", "not of text"][..],
-        ),
-        ("in.jsonl", "out.npy", &["--vectors", "dense", "--keep", "id"], 2, &["npy", "--keep"]),
-        ("in.jsonl", "out.npy", &["--vectors", "both"], 2, &["npy", "--vectors dense"]),
-        ("in.jsonl", "out2", &["--dimensions", "5"], 2, &["dimensions 5", "4 or 8"]),
-    ] {
-        assert_says(&corpus.embed(file, out, more), code, words);
-    }
-}
-
-#[test]
 fn an_output_of_something_else_is_not_gone_on_with() {
-    let corpus = Corpus::with_rows(50);
+    let corpus = Folder::with_rows(50);
     let first = ["--part-rows", "20"];
     corpus.embed("in.jsonl", "out", &first).with_code(0);
     let before = bytes(&corpus.path("out"));
@@ -359,19 +316,11 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     let ended = other("default", &|manifest| manifest["prompts"] = json!({"query": "ask: "}));
     assert_says(&ended, 1, &["its prompt_query is", "not \"ask: \""]);
     assert_eq!(bytes(&corpus.path("out")), before);
-    // What is not ours at all.
-    fs::create_dir(corpus.path("full")).expect("created");
-    fs::write(corpus.path("full/notes.txt"), "mine").expect("written");
-    fs::write(corpus.path("mine.jsonl"), "mine").expect("written");
-    for out in ["full", "mine.jsonl"] {
-        let ended = corpus.embed("in.jsonl", out, &[]);
-        assert_says(&ended, 1, &[out, "was not made by this command"]);
-    }
 }
 
 #[test]
 fn a_model_without_prompts_says_that_input_type_changes_nothing() {
-    let corpus = Corpus::with_rows(3);
+    let corpus = Folder::with_rows(3);
     let prompts = Broken::new();
     prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "ask: "}));
     for (at, (package, more, times)) in [
@@ -394,10 +343,10 @@ fn a_model_without_prompts_says_that_input_type_changes_nothing() {
 
 #[test]
 fn another_input_does_not_go_on_with_a_part_of_the_first() {
-    let corpus = Corpus::with_rows(50);
+    let corpus = Folder::with_rows(50);
     let broken =
         format!("{}{{\"text\": 1}}", fs::read_to_string(corpus.path("in.jsonl")).expect("there"));
-    fs::write(corpus.path("in.jsonl"), &broken).expect("written");
+    corpus.write("in.jsonl", &broken);
     let more = ["--part-rows", "20", "--fake-run-ms", "300"];
     let part = corpus.path("out/part-00000.parquet");
     kill_at(corpus.command("in.jsonl", "out", &more), &part, || {});
@@ -406,22 +355,10 @@ fn another_input_does_not_go_on_with_a_part_of_the_first() {
     assert_says(&ended, 1, &["part 0 was made from other rows", "name another output"]);
 }
 
-#[test]
-fn two_processes_do_not_write_to_one_output() {
-    // More than the first has made when the second looks.
-    let corpus = Corpus::with_rows(20_000);
-    let more = ["--part-rows", "20", "--fake-run-ms", "100"];
-    let part = corpus.path("out/part-00000.parquet");
-    kill_at(corpus.command("in.jsonl", "out", &more), &part, || {
-        let ended = corpus.embed("in.jsonl", "out", &more);
-        assert_says(&ended, 1, &["another process is writing to it"]);
-    });
-}
-
 /// A limit on the size of files stands for a disk without room.
 #[test]
 fn a_full_disk_is_said_and_the_run_goes_on_when_there_is_room() {
-    let corpus = Corpus::with_rows(400);
+    let corpus = Folder::with_rows(400);
     let more = ["--part-rows", "200", "--keep", "text"];
     let whole = corpus.command("in.jsonl", "out", &more);
     // Blocks of 512 bytes; without the trap the signal would end the process.
@@ -439,7 +376,7 @@ fn a_full_disk_is_said_and_the_run_goes_on_when_there_is_room() {
 }
 
 /// The most memory that a run held, in KiB, as Linux tells.
-fn peak_kib(corpus: &Corpus, input: &str, out: &str) -> u64 {
+fn peak_kib(corpus: &Folder, input: &str, out: &str) -> u64 {
     let mut child = corpus.command(input, out, &["--part-rows", "500"]).spawn().expect("it starts");
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
@@ -455,7 +392,7 @@ fn peak_kib(corpus: &Corpus, input: &str, out: &str) -> u64 {
 
 #[test]
 fn memory_does_not_grow_with_the_input() {
-    let corpus = Corpus::new();
+    let corpus = Folder::new();
     write_jsonl(&corpus.path("small.jsonl"), &texts(5_000));
     write_jsonl(&corpus.path("large.jsonl"), &texts(40_000));
     let small = peak_kib(&corpus, "small.jsonl", "small");

@@ -13,7 +13,7 @@ use super::support::{PATIENCE, client, ready_fake};
 const CLIENTS: usize = 64;
 
 /// Signals that come sooner behind the first one are one signal with it.
-pub(crate) const REPEAT: Duration = Duration::from_millis(600);
+const REPEAT: Duration = Duration::from_millis(600);
 
 /// Asks again and again on one connection until told to leave, as clients of a load balancer do;
 /// how many answers it got.

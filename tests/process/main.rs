@@ -6,14 +6,15 @@ mod batch;
 mod bench;
 mod configuration;
 mod corpus;
-mod cross_encoder;
 mod drain;
 mod faults;
 #[path = "../shared/http_2.rs"]
 mod http_2_client;
+mod kinds;
 mod lexical_table;
-mod lifecycle;
+mod served;
 mod start;
 mod support;
 mod systemd;
-mod words;
+#[path = "../shared/table.rs"]
+mod table;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -38,19 +39,47 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name| folder.path().join(name).to_string_lossy().into_owned();
+    let [absent, empty] = ["absent", "empty"].map(path);
+    let place = folder.path().to_string_lossy();
+    fs::write(&empty, "# none yet\n").expect("it is written");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("it is bound").port().to_string();
-    let ended = run(&mut quick("serve", tiny(), &["--port", &port]));
-    assert_says(&ended, 1, &["cannot listen on 127.0.0.1:", &port, "already in use", "--port"]);
+    let broken = Broken::new();
+    broken.replace("model.onnx", b"this is a text");
+    let (tiny, here, broken) = (tiny(), folder.path(), broken.path());
+    let unread = ["absent", "cannot read", "No such file"].as_slice();
+    let prompt = ["has no prompt for --default-prompt query", "none"].as_slice();
+    let no_package = [&*place, "there is no manifest.json", "--package"];
+    let no_openvino = ["libopenvino_c.so", "--openvino-library-dir"].as_slice();
+    type Case<'a> = (&'a str, &'a Path, &'a [&'a str], &'a [&'a str]);
+    let cases: [Case<'_>; 13] = [
+        ("serve", &tiny, &["--port", &port], &["cannot listen", &port, "already in use", "--port"]),
+        ("serve", &tiny, &["--api-key-file", &absent], unread),
+        ("serve", &tiny, &["--api-key-file", &empty], &["empty", "no API key"]),
+        ("serve", &tiny, &["--tls-cert", &absent, "--tls-key", &absent], unread),
+        ("serve", &tiny, &["--default-prompt", "query"], prompt),
+        ("check", &tiny, &["--default-prompt", "query"], prompt),
+        ("check", &tiny, &["--precision", "int8"], &["in 8 bits", "package.py --precision int8"]),
+        ("check", &tiny, &["--precision", "fp8"], &["in 8 bits", "package.py --precision fp8"]),
+        ("serve", here, &["--port", "0"], &no_package),
+        ("check", here, &[], &no_package),
+        ("serve", broken, &["--port", "0", "--engine", "openvino"], &["model.onnx"]),
+        ("check", &tiny, &["--engine", "openvino", "--openvino-library-dir", &place], no_openvino),
+        ("bench", &tiny, &["--compare-graphs"], &["--compare-graphs needs TensorRT on a GPU"]),
+    ];
+    for (command, package, flags, words) in cases {
+        let ended = run(&mut quick(command, package, flags));
+        println!("{command} {flags:?}");
+        assert_says(&ended, 1, words);
+        assert!(command != "bench" || ended.stdout.is_empty(), "nothing is measured before");
+    }
 }
 
 #[test]
-fn a_default_prompt_that_the_package_lacks_is_refused_and_check_tells_the_one_there_is() {
-    for command in ["check", "serve"] {
-        let ended = run(&mut quick(command, tiny(), &["--default-prompt", "query"]));
-        assert_says(&ended, 1, &["has no prompt for --default-prompt query", "none"]);
-    }
+fn a_check_tells_the_default_prompt() {
     let package = Broken::new();
     package.manifest(|manifest| {
         manifest["prompts"] = json!({"query": "query: ", "passage": "passage: "});
@@ -64,36 +93,6 @@ fn a_default_prompt_that_the_package_lacks_is_refused_and_check_tells_the_one_th
         let ended = run(&mut quick("check", package.path(), flags));
         has(&ended.stdout, &[&format!("default prompt: {prompt}")]);
     }
-}
-
-#[test]
-fn eight_bits_without_their_graph_are_refused_and_say_how_to_make_one() {
-    for precision in ["int8", "fp8"] {
-        let ended = run(&mut quick("check", tiny(), &["--precision", precision]));
-        let script = format!("quantize_package.py --precision {precision}");
-        assert_says(&ended, 1, &["has no graph in 8 bits", &script]);
-    }
-}
-
-#[test]
-fn a_bad_file_of_keys_or_certificate_is_named_before_the_model_is_loaded() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = |name| folder.path().join(name).to_string_lossy().into_owned();
-    let [keys, cert, key] = ["keys.txt", "cert.pem", "key.pem"].map(path);
-    let (keys_flags, tls) =
-        (["--api-key-file", &*keys], ["--tls-cert", &*cert, "--tls-key", &*key]);
-    let serve = |more: &[&str], words: &[&str]| {
-        let more = [&["--port", "0"], more].concat();
-        assert_says(&run(&mut quick("serve", tiny(), &more)), 1, words);
-    };
-    serve(&keys_flags, &["keys.txt", "cannot read", "No such file"]);
-    fs::write(&keys, "# none yet\n").expect("it is written");
-    serve(&keys_flags, &["keys.txt", "no API key"]);
-    let pair = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a pair");
-    serve(&tls, &["cert.pem", "cannot read", "No such file"]);
-    fs::write(&cert, pair().cert.pem()).expect("it is written");
-    fs::write(&key, pair().signing_key.serialize_pem()).expect("it is written");
-    serve(&tls, &["cert.pem", "key.pem", "is not that of the certificate"]);
 }
 
 /// The model is missing, so that each of these processes ends.
@@ -126,20 +125,7 @@ fn a_start_says_how_many_keys_there_are_or_that_everyone_may_use_the_server() {
 }
 
 #[test]
-fn a_directory_without_a_package_or_without_openvino_is_named() {
-    let empty = tempfile::tempdir().expect("a temporary folder");
-    let place = empty.path().to_string_lossy().into_owned();
-    for (command, more) in [("serve", &["--port", "0"][..]), ("check", &[])] {
-        let ended = run(&mut quick(command, empty.path(), more));
-        assert_says(&ended, 1, &[&place, "there is no manifest.json", "--package"]);
-    }
-    let more = ["--engine", "openvino", "--openvino-library-dir", &place];
-    let ended = run(&mut quick("check", tiny(), &more));
-    assert_says(&ended, 1, &[&place, "libopenvino_c.so", "--openvino-library-dir"]);
-}
-
-#[test]
-fn a_missing_or_changed_file_is_named() {
+fn what_is_missing_changed_or_computes_otherwise_is_named_and_refused() {
     let manifest = |field: &'static str, value: Value| {
         move |package: &Broken| package.manifest(|manifest| manifest[field] = value.clone())
     };
@@ -157,7 +143,7 @@ fn a_missing_or_changed_file_is_named() {
         move |package: &Broken| fs::write(package.file(name), text).expect("it is written")
     };
     type Fault<'a> = (&'a dyn Fn(&Broken), &'a [&'a str]);
-    let faults: [Fault<'_>; 12] = [
+    let faults: [Fault<'_>; 13] = [
         (
             &|package| fs::remove_file(package.file("model.onnx")).expect("it was there"),
             &["model.onnx is missing"],
@@ -179,6 +165,15 @@ fn a_missing_or_changed_file_is_named() {
             &|package| package.manifest(|all| all["outputs"]["token_weights"] = "float16".into()),
             &["model.onnx", "output 'token_weights' is F32 of rank"],
         ),
+        (
+            &|package| {
+                let reverse = |all: &mut Value| {
+                    all["canary"]["dense"].as_array_mut().expect("a list").reverse();
+                };
+                package.manifest(reverse);
+            },
+            &["golden numbers", "dense cosine"],
+        ),
         (&manifest("vocab_size", 444.into()), &["tokenizer.json", "443", "444", "vocabular"]),
     ];
     for (fault, words) in faults {
@@ -186,16 +181,6 @@ fn a_missing_or_changed_file_is_named() {
         fault(&package);
         assert_says(&check(&package), 1, words);
     }
-}
-
-#[test]
-fn a_model_that_misses_its_golden_numbers_is_refused() {
-    let package = Broken::new();
-    package.manifest(|manifest| {
-        let dense = manifest["canary"]["dense"].as_array_mut().expect("a list");
-        dense.reverse();
-    });
-    assert_says(&check(&package), 1, &["golden numbers", "dense cosine"]);
 }
 
 #[tokio::test]
@@ -257,13 +242,4 @@ fn a_whole_package_passes_the_check_which_tells_what_was_taken_from_where() {
         "ok    largest numbers: scores 4.36, feed-forward 25.7, values 6.75, others 10.5 over 160",
     ];
     has(&check(&package).stdout, &lines);
-}
-
-#[test]
-fn a_server_with_a_bad_package_exits_instead_of_loading_for_ever() {
-    let package = Broken::new();
-    package.replace("model.onnx", b"this is a text");
-    let more = ["--engine", "openvino", "--log-level", "info"];
-    let server = Server::spawn(&mut quick("serve", package.path(), &more));
-    assert_eq!(server.wait().code(), Some(1));
 }

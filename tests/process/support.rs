@@ -14,6 +14,11 @@ use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+#[path = "../shared/fixture.rs"]
+mod fixture;
+
+use fixture::copy_of;
+
 /// A package of a few kilobytes with a real graph and a real tokenizer.
 pub(crate) fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny")
@@ -294,6 +299,37 @@ pub(crate) fn kill_at(mut command: Command, file: &Path, before: impl FnOnce()) 
     child.wait().expect("it ends");
 }
 
+/// A folder for the files of a test.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).expect("it is there")
+    }
+
+    /// The lines of a file in JSON.
+    pub(crate) fn lines(&self, name: &str) -> Vec<Value> {
+        let text = String::from_utf8(self.bytes(name)).expect("UTF-8");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).expect("it is written");
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.path(name)).expect("it is there");
+    }
+}
+
 /// A copy of the tiny package that can be broken.
 pub(crate) struct Broken {
     directory: tempfile::TempDir,
@@ -301,25 +337,12 @@ pub(crate) struct Broken {
 
 impl Broken {
     pub(crate) fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary folder");
-        for entry in fs::read_dir(tiny()).expect("the fixture is there") {
-            let path = entry.expect("it can be listed").path();
-            let name = path.file_name().expect("it has a name");
-            fs::copy(&path, directory.path().join(name)).expect("it is copied");
-        }
-        Self { directory }
+        Self::of("tiny")
     }
 
-    /// Another package of the fixtures, which has the tokenizer of the tiny one.
+    /// A copy of another package of the fixtures.
     pub(crate) fn of(fixture: &str) -> Self {
-        let package = Self::new();
-        let folder = tiny().with_file_name(fixture);
-        for entry in fs::read_dir(folder).expect("the fixture is there") {
-            let path = entry.expect("it can be listed").path();
-            let name = path.file_name().expect("it has a name");
-            fs::copy(&path, package.path().join(name)).expect("it is copied");
-        }
-        package
+        Self { directory: copy_of(fixture) }
     }
 
     pub(crate) fn path(&self) -> &Path {

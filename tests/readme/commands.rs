@@ -129,17 +129,15 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 
 /// Flags of a command of `duovec`, as its help has them.
 fn flags(command: &str) -> BTreeSet<String> {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_duovec"));
     // `check --config` takes the flags of `serve`, which its own help does not repeat.
-    let commands = if command == "check" { vec!["check", "serve"] } else { vec![command] };
-    let mut found = BTreeSet::new();
-    for command in commands {
-        let output = program.args([command, "--help"]).output().expect("the binary starts");
+    let commands = if command == "check" { &["check", "serve"][..] } else { &[command] };
+    let of = |command: &&str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_duovec")).args([command, "--help"]).output();
+        let output = output.expect("the binary starts");
         assert!(output.status.success(), "duovec {command} --help");
-        found.extend(flags_in(&String::from_utf8_lossy(&output.stdout)));
-        program = Command::new(env!("CARGO_BIN_EXE_duovec"));
-    }
-    found
+        flags_in(&String::from_utf8_lossy(&output.stdout))
+    };
+    commands.iter().flat_map(of).collect()
 }
 
 /// Flags of a script, as its help has them, and those of the command of `duovec` that gets its

@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn rows(corpus: &Corpus, out: &str, more: &[&str]) -> Vec<Value> {
+fn rows(corpus: &Folder, out: &str, more: &[&str]) -> Vec<Value> {
     let more = [&["--keep", "id", "--part-rows", "7"], more].concat();
     corpus.embed("in.jsonl", out, &more).with_code(0);
-    read_jsonl(&corpus.path(out))
+    corpus.lines(out)
 }
 
 #[test]
 fn each_chunk_is_a_row_with_what_is_known_of_its_text() {
-    let corpus = Corpus::with_rows(20);
+    let corpus = Folder::with_rows(20);
     let plain = rows(&corpus, "plain.jsonl", &[]);
     assert_eq!(plain.len(), 20);
     for late in [&["--chunk-tokens", "12", "--chunk-overlap", "4"][..], &["--chunk-tokens", "9"]] {
@@ -39,7 +39,7 @@ fn each_chunk_is_a_row_with_what_is_known_of_its_text() {
 
 #[test]
 fn chunks_in_parquet_are_those_in_json() {
-    let corpus = Corpus::with_rows(20);
+    let corpus = Folder::with_rows(20);
     let more = ["--chunk-tokens", "10", "--late"];
     let lines = rows(&corpus, "out.jsonl", &more);
     let kept = [&["--keep", "id", "--part-rows", "7"][..], &more].concat();
@@ -59,7 +59,7 @@ fn chunks_in_parquet_are_those_in_json() {
 
 #[test]
 fn another_way_of_cutting_does_not_go_on_with_an_output() {
-    let corpus = Corpus::with_rows(5);
+    let corpus = Folder::with_rows(5);
     corpus.embed("in.jsonl", "out", &["--chunk-tokens", "10", "--late"]).with_code(0);
     for (more, name) in [
         (&["--chunk-tokens", "11", "--late"][..], "chunk_tokens"),
@@ -68,21 +68,5 @@ fn another_way_of_cutting_does_not_go_on_with_an_output() {
         (&[], "chunk_tokens"),
     ] {
         assert_says(&corpus.embed("in.jsonl", "out", more), 1, &[name]);
-    }
-    let npy = ["--chunk-tokens", "4", "--vectors", "dense", "--format", "npy"];
-    for (out, more, word) in [
-        ("other", &["--late"][..], "add --chunk-tokens"),
-        ("other", &["--chunk-overlap", "2"], "add --chunk-tokens"),
-        ("other", &["--chunk-tokens", "4", "--chunk-overlap", "4"], "--chunk-overlap below it"),
-        ("other", &["--chunk-tokens", "0"], "above zero"),
-        (
-            "out.npy",
-            &npy[..4],
-            "npy cannot say where chunks are; end the name in .parquet or .jsonl",
-        ),
-        ("folder", &npy, "use --format parquet"),
-        ("out.npy", &["--format", "parquet"], "leave --format out, or end the name in .parquet"),
-    ] {
-        assert_says(&corpus.embed("in.jsonl", out, more), 2, &[word]);
     }
 }

@@ -5,18 +5,18 @@ use super::*;
 const MORE: [&str; 4] = ["--part-rows", "20", "--keep", "id"];
 
 /// Sixty rows in three parts; the second part has a row that cannot be embedded.
-fn corpus() -> Corpus {
-    let corpus = Corpus::with_rows(60);
+fn corpus() -> Folder {
+    let corpus = Folder::with_rows(60);
     let right = fs::read_to_string(corpus.path("in.jsonl")).expect("there");
     let lines = right.lines().enumerate().map(|(at, line)| match at {
         30 => "{\"id\": 30, \"text\": 1}\n".to_owned(),
         _ => format!("{line}\n"),
     });
-    fs::write(corpus.path("in.jsonl"), lines.collect::<String>()).expect("written");
+    corpus.write("in.jsonl", lines.collect::<String>());
     corpus
 }
 
-fn embed(corpus: &Corpus, out: &str) -> Ended {
+fn embed(corpus: &Folder, out: &str) -> Ended {
     corpus.embed("in.jsonl", out, &MORE)
 }
 
@@ -58,7 +58,7 @@ fn what_is_missing_of_a_whole_output_is_made_again() {
         &["part-00002.parquet", "_rejected.jsonl"],
     ] {
         for name in names {
-            fs::remove_file(corpus.path("out").join(name)).expect("it is there");
+            corpus.remove(&format!("out/{name}"));
         }
         embed(&corpus, "out").with_code(3);
         assert!(bytes(&corpus.path("out")) == whole, "the bytes differ without {names:?}");
@@ -74,14 +74,14 @@ fn a_part_of_an_interrupted_run_that_was_changed_is_made_again() {
     let part = corpus.path("out/part-00001.parquet");
     kill_at(corpus.command("in.jsonl", "out", &more), &part, || {});
     cut(&corpus.path("out/part-00000.parquet"));
-    fs::write(corpus.path("out/_duovec_work/rejected-00001.jsonl"), "").expect("written");
+    corpus.write("out/_duovec_work/rejected-00001.jsonl", "");
     embed(&corpus, "out").with_code(3);
     assert!(bytes(&corpus.path("out")) == bytes(&corpus.path("whole")), "the bytes differ");
 }
 
 #[test]
 fn a_whole_file_is_left_as_it_is_a_changed_one_refused_and_one_that_is_gone_made_again() {
-    let corpus = Corpus::with_rows(30);
+    let corpus = Folder::with_rows(30);
     let path = corpus.path("out.parquet");
     let written = || {
         embed(&corpus, "out.parquet").with_code(0);
@@ -98,7 +98,7 @@ fn a_whole_file_is_left_as_it_is_a_changed_one_refused_and_one_that_is_gone_made
 
 #[test]
 fn parts_that_a_shorter_input_lacks_are_never_left() {
-    let corpus = Corpus::with_rows(100);
+    let corpus = Folder::with_rows(100);
     let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
     let part = |number: u32| corpus.path(&format!("out/part-0000{number}.parquet"));
     kill_at(corpus.command("in.jsonl", "out", &more), &part(3), || {});
@@ -117,7 +117,7 @@ fn reasons_of_rows_that_are_right_now_go() {
         embed(&corpus, out).with_code(3);
         assert!(corpus.path(rejected).exists());
         write_jsonl(&corpus.path("in.jsonl"), &texts(60));
-        fs::remove_file(corpus.path(vectors)).expect("it is there");
+        corpus.remove(vectors);
         embed(&corpus, out).with_code(0);
         assert!(!corpus.path(rejected).exists(), "{rejected} tells of rows that were embedded");
     }

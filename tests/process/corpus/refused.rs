@@ -1,0 +1,89 @@
+//! Wrong uses and wrong inputs: what is said of each, and that nothing is made of it.
+
+use super::super::table::rows;
+use super::*;
+
+/// Input, output, more flags, the code, and what is said, with `…` between its parts.
+const REFUSED: &str = "
+in.jsonl | out | --text-column body | 1 | in.jsonl…`body`…id, text
+in.parquet | out | --text-column body | 1 | in.parquet…`body`…id, text
+in.csv | out | --text-column body | 1 | in.csv…`body`…id, text
+in.parquet | out | --text-column id | 1 | `id`…Int64…not of text
+twice.csv | out | | 1 | twice.csv…two columns…`text`
+other.csv | out | --keep id | 1 | other.csv…two columns…`id`
+packed.jsonl.gz | out | --input-format jsonl | 1 | packed.jsonl.gz…packed with gzip…gunzip
+packed.jsonl | out | | 1 | packed.jsonl…packed with gzip…gunzip
+in.jsonl | full | | 1 | full…was not made by this command
+in.jsonl | mine.jsonl | | 1 | mine.jsonl…was not made by this command
+no*.jsonl | out | | 2 | no*.jsonl…no such file
+in.jsonl | out | --keep id,id | 2 | --keep…`id` twice
+in.jsonl | out | --part-rows 0 | 2 | --part-rows…above zero
+in.jsonl | out | --dimensions 5 | 2 | dimensions 5…4 or 8
+in.jsonl | out | --dense-type int8 | 2 | no ranges for bytes and bits…8 numbers…--dense-type f16
+in.jsonl | out | --late | 2 | add --chunk-tokens
+in.jsonl | out | --chunk-overlap 2 | 2 | add --chunk-tokens
+in.jsonl | out | --chunk-tokens 4 --chunk-overlap 4 | 2 | --chunk-overlap below it
+in.jsonl | out | --chunk-tokens 0 | 2 | above zero
+in.jsonl | out | --chunk-tokens 4 --vectors dense --format npy | 2 | use --format parquet
+in.jsonl | vn.csv | | 2 | vn.csv….parquet, .jsonl or .npy…a folder
+in.jsonl | out.npy | --vectors dense --keep id | 2 | npy…--keep
+in.jsonl | out.npy | --vectors both | 2 | npy…--vectors dense
+in.jsonl | out.npy | --format parquet | 2 | leave --format out, or end the name in .parquet
+in.jsonl | out.npy | --chunk-tokens 4 --vectors dense | 2 | where chunks are…in .parquet or .jsonl
+*.jsonl | out.jsonl | --format jsonl | 2 | --out…out.jsonl…also the input
+*.jsonl | | --format jsonl | 2 | --out…also the input
+in.jsonl | in.jsonl | --format jsonl | 2 | --out…in.jsonl…also the input
+";
+
+#[test]
+fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
+    let corpus = Folder::with_rows(5);
+    let write = |name: &str, bytes: &[u8]| corpus.write(name, bytes);
+    write_parquet(&corpus.path("in.parquet"), &texts(5));
+    write("in.csv", b"id,text\n1,a\n");
+    write("twice.csv", b"text,id,text,id\none,1,two,2\n");
+    write("other.csv", b"other,id,text,id\none,1,two,2\n");
+    for name in ["packed.jsonl.gz", "packed.jsonl"] {
+        write(name, b"\x1f\x8b\x08\0packed");
+    }
+    fs::create_dir(corpus.path("full")).expect("created");
+    write("full/notes.txt", b"mine");
+    write("mine.jsonl", b"mine");
+    let refused = |input: &str, out: &str, more: &[&str], code: i32, words: &str| {
+        let words: Vec<&str> = words.split('…').collect();
+        assert_says(&corpus.embed(input, out, more), code, &words);
+    };
+    for [input, out, more, code, words] in rows(REFUSED) {
+        let more: Vec<&str> = more.split_whitespace().collect();
+        refused(input, out, &more, code.parse().expect("a code"), words);
+        let is_ours = ["full", "mine.jsonl", "in.jsonl", ""].contains(&out);
+        assert!(is_ours || code == "1" || !corpus.path(out).exists(), "{out} {more:?}");
+        let _ = fs::remove_dir_all(corpus.path("out"));
+    }
+    for text in ["one\ntwo\n", "\u{feff}zwölf\n", "\u{feff}猫\n"] {
+        for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+            write("in.txt", &text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>());
+            refused("in.txt", "out", &[], 1, "in.txt…UTF-16…iconv");
+        }
+    }
+    let mut command = quick("embed", tiny(), &[]);
+    command.arg(corpus.path("in.jsonl")).args(["--out", ""]);
+    assert_says(&run(&mut command), 2, &["--out", "name a file or a folder"]);
+}
+
+/// Of what is nearly wrong.
+#[test]
+fn an_output_beside_its_input_and_a_byte_order_mark_are_taken() {
+    let corpus = Folder::with_rows(5);
+    corpus.embed("in.jsonl", "out.jsonl", &[]).with_code(0);
+    corpus.embed("in*.jsonl", "vectors", &[]).with_code(0);
+    let vectors = |name: &str, text: &str| {
+        corpus.write(name, text);
+        let out = format!("{name}.out.jsonl");
+        corpus.embed(name, &out, &[]).with_code(0);
+        corpus.lines(&out)
+    };
+    let expected = vectors("plain.txt", "one\n");
+    assert_eq!(vectors("mark.txt", "\u{feff}one\n"), expected);
+    assert_eq!(vectors("mark.jsonl", "\u{feff}{\"text\": \"one\"}\n"), expected);
+}
