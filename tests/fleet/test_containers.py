@@ -179,30 +179,27 @@ def starts_on(required: str, cuda: float, driver: int, brand: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "driver", "brand", "starts"),
+    ("build", "cuda", "driver", "brand", "starts"),
     [
         # Its driver has the image's CUDA.
-        (13.0, 580, "geforce", True),
-        (13.1, 590, "nvidia", True),
+        ("13", 13.0, 580, "geforce", True),
+        ("13", 13.1, 590, "nvidia", True),
+        ("12", 12.2, 535, "geforce", True),
+        ("12", 11.4, 470, "tesla", False),
         # The libraries in /usr/local/cuda/compat are for drivers of these branches.
-        (12.2, 535, "tesla", True),
-        (12.8, 570, "nvidia", True),
-        (12.3, 545, "nvidia", False),
-        (11.4, 470, "tesla", False),
+        ("13", 12.2, 535, "tesla", True),
+        ("13", 12.8, 570, "nvidia", True),
+        ("13", 12.3, 545, "nvidia", False),
+        ("13", 11.4, 470, "tesla", False),
         # They are for data-centre GPUs.
-        (12.8, 570, "geforce", False),
+        ("13", 12.8, 570, "geforce", False),
     ],
 )
 def test_the_image_starts_only_where_its_cuda_can_run(
-    cuda: float, driver: int, brand: str, starts: bool
+    build: str, cuda: float, driver: int, brand: str, starts: bool
 ) -> None:
-    assert starts_on(of_last_stage()["NVIDIA_REQUIRE_CUDA"], cuda, driver, brand) == starts
-
-
-def test_the_image_with_cuda_12_starts_with_every_driver_of_cuda_12() -> None:
-    required = of_last_stage(CUDA="12")["NVIDIA_REQUIRE_CUDA"]
-    assert starts_on(required, 12.2, 535, "geforce")
-    assert not starts_on(required, 11.4, 470, "tesla")
+    required = of_last_stage(CUDA=build)["NVIDIA_REQUIRE_CUDA"]
+    assert starts_on(required, cuda, driver, brand) == starts
 
 
 def test_the_image_for_gpus_ends_when_a_batch_never_does() -> None:
