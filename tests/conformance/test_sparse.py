@@ -1,11 +1,12 @@
 """Lexical weights against an independent way: onnxruntime, sentencepiece and the rules in Python.
 
-The server computes the weights with OpenVINO in f32, where only the order of summation differs.
-What is made of the very same weights is worked out by hand in tests/api/sparse_rules.rs.
+Twice: the server's own selection on the very same raw weights must be equal bit for bit; the whole
+server computes the weights with OpenVINO in f32, where only the order of summation differs.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from conformance.reference_tokenizer import SentencepieceTokenizer
 from default_package.runtime import batch as batch_of
+from own_code import Ask
 from rules import Selection, best_weights, edges, select
 from server import Server, running
 from texts import generated
@@ -77,6 +79,46 @@ def token_weights(path: Path, sequences: list[list[int]]) -> list[list[float]]:
         for at in batch.places:
             found[at.text] = weights[at.row, at.tokens].tolist()
     return found
+
+
+def bits(number: float) -> int:
+    """The f32's bits."""
+    return struct.unpack("<I", struct.pack("<f", number))[0]
+
+
+def selections_of(best: dict[int, float]) -> Iterator[Selection]:
+    """The fixed ones, and edges that are weights of the text itself."""
+    yield from [EVERYTHING, *SELECTIONS, Selection(top_k=1)]
+    for weight in sorted(best.values())[-3:]:
+        if weight > 0:
+            yield Selection(min_weight=weight)
+            yield Selection(top_k=2, min_weight=weight)
+
+
+def test_selection_equals_the_rules_bit_for_bit(
+    ask: Ask, raws: list[Raw], manifest: dict[str, Any]
+) -> None:
+    dropped = manifest["sparse"]["dropped_token_ids"]
+    questions, expected = [], []
+    for raw in raws:
+        # Rounded weights, so that ties at the top k are common.
+        rounded = [round(weight * 16) / 16 for weight in raw.weights]
+        for weights in (raw.weights, rounded):
+            best = best_weights(raw.ids, weights, set(dropped))
+            for selection in selections_of(best):
+                least = None if selection.min_weight is None else bits(selection.min_weight)
+                question = {"ids": raw.ids, "weights": [bits(weight) for weight in weights]}
+                question |= {"dropped": dropped, "top_k": selection.top_k, "min_weight": least}
+                questions.append({"select": question})
+                kept = select(best, selection)
+                indices, values = [i for i, _ in kept], [bits(weight) for _, weight in kept]
+                expected.append({"indices": indices, "values": values})
+    answers = ask(questions)
+    different = [pair for pair in zip(answers, expected, strict=True) if pair[0] != pair[1]]
+    texts, entries = len(raws), sum(len(answer["indices"]) for answer in answers)
+    print(f"{texts} texts, {len(questions)} selections, {entries} weights: {len(different)} differ")
+    assert texts >= 1000
+    assert not different, different[:3]
 
 
 @pytest.fixture(scope="module")

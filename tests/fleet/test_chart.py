@@ -6,7 +6,9 @@ from __future__ import annotations
 import copy
 import os
 import subprocess
+import threading
 import time
+from dataclasses import dataclass, field
 
 import httpx
 import kubernetes_validate
@@ -190,37 +192,121 @@ def test_pods_run_as_nobody_with_nothing_to_write_but_their_volumes() -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_probes_pass_and_a_pod_that_ends_answers_while_its_endpoints_are_late() -> None:
-    """As a kubelet uses them: what a release needs so that no request is lost."""
+@dataclass
+class Pod:
+    """A server as a kubelet starts, asks and ends it; the readiness probe runs in a thread."""
+
+    spec: Object
+    port: int
+    is_ready: bool = False
+    would_be_killed: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.container = self.spec["containers"][0]
+        given = {one["name"]: one["value"] for one in self.container["env"]}
+        given |= {"DUOVEC_PORT": str(self.port), "DUOVEC_HOST": "127.0.0.1"}
+        given |= {"DUOVEC_PACKAGE": TINY, "DUOVEC_ENGINE": "fake"}
+        assert self.container["command"] == ["duovec", "serve"]
+        command = [BINARY, "serve", "--fake-run-ms", "20"]
+        self.process = subprocess.Popen(
+            command, env={**os.environ, **given}, stderr=subprocess.DEVNULL
+        )
+        self.kubelet = threading.Thread(target=self._probe, daemon=True)
+        self.kubelet.start()
+
+    def _passes(self, probe: Object) -> bool:
+        get = probe["httpGet"]
+        assert get["port"] == "http"
+        url = f"{get['scheme'].lower()}://127.0.0.1:{self.port}{get['path']}"
+        return programs.answers(url, probe["timeoutSeconds"])
+
+    def _probe(self) -> None:
+        started, live = False, 0
+        # A container that has ended is not asked: on a busy machine `end` may wake late.
+        while not self.ended.wait(0.1) and self.process.poll() is None:
+            if not started:
+                started = self._passes(self.container["startupProbe"])
+                continue
+            self.is_ready = self._passes(self.container["readinessProbe"])
+            live = 0 if self._passes(self.container["livenessProbe"]) else live + 1
+            self.would_be_killed |= live >= self.container["livenessProbe"]["failureThreshold"]
+
+    def end(self) -> float:
+        """SIGTERM, no later SIGKILL: seconds until the process has ended with success."""
+        start = time.monotonic()
+        self.process.terminate()
+        code = self.process.wait(timeout=self.spec["terminationGracePeriodSeconds"])
+        self.ended.set()
+        self.kubelet.join()
+        assert code == 0
+        assert not self.would_be_killed
+        return time.monotonic() - start
+
+
+class Endpoints:
+    """Ready pods as clients see them: some time late."""
+
+    LATE_S = 0.4
+
+    def __init__(self) -> None:
+        self.pods: list[Pod] = []
+        self.seen: list[Pod] = []
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._follow)
+
+    def _follow(self) -> None:
+        while not self.ended.is_set():
+            ready = [pod for pod in self.pods if pod.is_ready]
+            self.ended.wait(self.LATE_S)
+            self.seen = ready
+
+
+def ask_until(ended: threading.Event, endpoints: Endpoints, statuses: list[object]) -> None:
+    """Request after request, each to another of the pods in sight."""
+    number = 0
+    with httpx.Client(timeout=60) as http:
+        while not ended.is_set():
+            pods = endpoints.seen
+            pod = pods[number % len(pods)]
+            number += 1
+            try:
+                url = f"http://127.0.0.1:{pod.port}/v1/embeddings"
+                statuses.append(http.post(url, json={"input": "text"}).status_code)
+            except httpx.HTTPError as error:
+                statuses.append(repr(error))
+
+
+def test_a_rolling_update_with_late_endpoints_loses_no_request() -> None:
     spec = of_kind(render("drain.delayMs=2000"), "Deployment")["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    pod = spec["template"]["spec"]
-    [container] = pod["containers"]
-    assert container["command"] == ["duovec", "serve"]
-    [port] = programs.free_ports(1)
-    given = {one["name"]: one["value"] for one in container["env"]}
-    given |= {"DUOVEC_PORT": str(port), "DUOVEC_HOST": "127.0.0.1"}
-    given |= {"DUOVEC_PACKAGE": TINY, "DUOVEC_ENGINE": "fake"}
-
-    def passes(name: str) -> bool:
-        probe = container[name]
-        assert probe["httpGet"]["port"] == "http"
-        scheme, path = probe["httpGet"]["scheme"].lower(), probe["httpGet"]["path"]
-        return programs.answers(f"{scheme}://127.0.0.1:{port}{path}", probe["timeoutSeconds"])
-
-    quiet = {"env": os.environ | given, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([BINARY, "serve"], **quiet) as process:
-        try:
-            for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-                wait_for(name, lambda name=name: passes(name))
-            process.terminate()
-            start = time.monotonic()
-            wait_for("it is not ready", lambda: not passes("readinessProbe"))
-            while time.monotonic() < start + 1.5:
-                assert passes("livenessProbe"), "it would be killed"
-                url = f"http://127.0.0.1:{port}/v1/embeddings"
-                assert httpx.post(url, json={"input": "text"}).status_code == 200
-            assert process.wait(timeout=pod["terminationGracePeriodSeconds"] - 10) == 0
-            assert time.monotonic() - start >= 2.0
-        finally:
-            process.kill()
+    pod_spec = spec["template"]["spec"]
+    endpoints, statuses = Endpoints(), []
+    ended = threading.Event()
+    clients = [
+        threading.Thread(target=ask_until, args=(ended, endpoints, statuses)) for _ in range(4)
+    ]
+    endpoints.pods = [Pod(pod_spec, port) for port in programs.free_ports(2)]
+    endpoints.thread.start()
+    try:
+        wait_for("the pods are seen", lambda: endpoints.seen == endpoints.pods)
+        for client in clients:
+            client.start()
+        new = Pod(pod_spec, programs.free_ports(1)[0])
+        old = endpoints.pods[0]
+        endpoints.pods = [*endpoints.pods, new]
+        wait_for("the pods are seen", lambda: endpoints.seen == endpoints.pods)
+        took = old.end()
+        endpoints.pods = endpoints.pods[1:]
+        time.sleep(0.3)
+    finally:
+        ended.set()
+        endpoints.ended.set()
+        for thread in [endpoints.thread, *clients]:
+            if thread.ident:
+                thread.join()
+        for pod in endpoints.pods:
+            pod.end()
+    assert len(statuses) > 50
+    assert set(statuses) == {200}
+    assert 2.0 <= took < pod_spec["terminationGracePeriodSeconds"] - 10
