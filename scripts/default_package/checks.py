@@ -38,9 +38,10 @@ class Limits:
     dense_cosine_min: float
     token_weight_max: float
 
-    def of(self, network: Architecture) -> "Limits":
-        """Weights of words go up to 3, and errors of logits come through whole in small ones."""
-        room = manifest.WORDS_ROOM if network.words else 1
+    def of(self, words: object) -> "Limits":
+        """Those of a model that weighs any `words`, if it does: weights go up to 3, and errors of
+        logits come through whole in small ones."""
+        room = manifest.WORDS_ROOM if words else 1
         return Limits(self.dense_cosine_min, room * self.token_weight_max)
 
 
@@ -166,7 +167,7 @@ def crowded(texts: list[list[int]], network: Architecture, choose: random.Random
 
 def run_all(folder: Path, network: Architecture, precision: Precision) -> None:
     """All checks of the package in `folder`."""
-    content, limits = manifest.read(folder), LIMITS[precision].of(network)
+    content, limits = manifest.read(folder), LIMITS[precision].of(network.words)
     runtime = Runtime(folder / "model.onnx")
     check_neighbours(runtime, network)
     check_canary(runtime, content, limits)

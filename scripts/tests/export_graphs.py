@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder
 from default_package.runtime import Arrays, Batch, Runtime, batch
+from default_package.words import WORDS
 from families import XLM_ROBERTA
 from families.family import Family
 from fixtures import random_encoder
@@ -90,7 +91,8 @@ def in_stated_types(path: Path) -> Run:
 
     def run(inputs: Arrays) -> Arrays:
         found = dict(zip(evaluator.output_names, evaluator.run(None, inputs), strict=True))
-        assert {one.dtype for one in found.values()} == {np.dtype(np.float32)}
+        floats = {one.dtype for name, one in found.items() if name != WORDS}
+        assert floats == {np.dtype(np.float32)}
         return found
 
     return run

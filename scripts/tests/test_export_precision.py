@@ -1,8 +1,10 @@
 """The exported graphs in 16 bits: which nodes, how close, what f16 cannot hold."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import export_snapshots as snapshots
 import numpy as np
 import onnx
 import pytest
@@ -18,11 +20,12 @@ from export_graphs import (
 )
 from onnx import TensorProto
 
-from default_package.checks import LIMITS, cosine, least_cosine
-from default_package.choices import Precision
+from default_package.checks import LIMITS, cosine, least_cosine, sparse_distance
+from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
+from fixtures import FAMILIES
 from model_export import half as half_graphs
 
 HALVES = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}
@@ -45,6 +48,31 @@ def test_real_arithmetic_in_16_bits_stays_close_to_the_reference(
         assert least_cosine(found, expected) > limits.dense_cosine_min
         weights, atol = found.token_weights, limits.token_weight_max
         np.testing.assert_allclose(weights, expected.token_weights, atol=atol)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+@pytest.mark.parametrize(("precision", "half"), HALVES.items())
+def test_words_are_weighed_in_16_bits_up_to_their_choice(
+    tmp_path: Path, precision: Precision, half: int, family: str
+) -> None:
+    encoder = snapshots.open_encoder(FAMILIES / f"{family}-words")
+    network = encoder.architecture
+    assert network.words is not None
+    few = replace(network.words, kept=40, silent=(5, 9))
+    encoder = replace(encoder, architecture=replace(network, words=few))
+    path, batch = written(encoder, precision, tmp_path), packed(Pooling.MEAN)
+    types = types_of(onnx.load(path))
+    assert types["words.0.product"] == types["words.0.largest2"] == types["words.0.spans"] == half
+    assert (types["words"], types["word_weights"]) == (TensorProto.INT32, TensorProto.FLOAT)
+    ran = in_stated_types(path)(batch.inputs)
+    ran |= {"token_weights": np.zeros(batch.inputs["segments"].shape, np.float32)}
+    for text, found in batch.split(ran).items():
+        expected = ReferenceEncoder(encoder).run(BATCH[text])
+        assert found.words and expected.words
+        assert not found.words.keys() & {5, 9}
+        most = LIMITS[precision].of(few).token_weight_max
+        assert sparse_distance(found.words, expected.words, 40) <= most
+        assert cosine(found.dense, expected.dense) > LIMITS[precision].dense_cosine_min
 
 
 @pytest.mark.parametrize(("precision", "half"), HALVES.items())

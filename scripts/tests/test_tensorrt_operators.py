@@ -12,7 +12,7 @@ import export_snapshots as snapshots
 import numpy as np
 import onnx
 from export_graphs import encoder_of, types_of, written, written_in_fp8
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder
@@ -58,9 +58,17 @@ def problems(model: onnx.ModelProto) -> list[str]:
     for node in model.graph.node:
         if node.op_type in FACTS["constant_axes"] and not stored.issuperset(node.input[1:]):
             found.add(f"{node.op_type} with axes that are no constants")
+        if node.op_type == "TopK" and number_of(model, node.input[1]) > FACTS["largest_top_k"]:
+            found.add(f"TopK of more than {FACTS['largest_top_k']}")
         if node.op_type == "LayerNormalization" and len(node.output) > 1:
             found.add("LayerNormalization with more than one output")
     return sorted(found)
+
+
+def number_of(model: onnx.ModelProto, name: str) -> int:
+    """A stored list of one number; 0 for what is not stored."""
+    stored = (one for one in model.graph.initializer if one.name == name)
+    return max((int(numpy_helper.to_array(one)[0]) for one in stored), default=0)
 
 
 def like_bge_m3() -> Encoder:
@@ -100,10 +108,10 @@ def test_only_the_numbers_of_8_bits_of_the_graph_for_cpus_are_refused(tmp_path: 
 
 def test_what_a_release_does_not_take_is_found() -> None:
     """A running sum of whole numbers, which positions were once made with; an operator of later
-    releases; axes that come from the graph."""
+    releases; axes that come from the graph; more words than a list may have."""
     ids = helper.make_tensor_value_info("ids", TensorProto.INT32, ["rows", "length"])
     axes = helper.make_tensor_value_info("axes", TensorProto.INT64, [1])
-    heads = helper.make_tensor_value_info("heads", TensorProto.FLOAT, [1, 1, 4, 8])
+    heads = helper.make_tensor_value_info("heads", TensorProto.FLOAT, [1, 1, 4, 4000])
     outputs = [
         helper.make_tensor_value_info("places", TensorProto.INT32, ["rows", "length"]),
         helper.make_tensor_value_info("wide", TensorProto.INT32, None),
@@ -113,9 +121,11 @@ def test_what_a_release_does_not_take_is_found() -> None:
         helper.make_node("CumSum", ["ids", "axis"], ["places"]),
         helper.make_node("Unsqueeze", ["ids", "axes"], ["wide"]),
         helper.make_node("Attention", ["heads"] * 3, ["mixed"]),
+        helper.make_node("TopK", ["heads", "count"], ["largest", "places_of_largest"]),
     ]
     axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
-    graph = helper.make_graph(nodes, "graph", [ids, axes, heads], outputs, [axis])
+    count = helper.make_tensor("count", TensorProto.INT64, [1], [3841])
+    graph = helper.make_graph(nodes, "graph", [ids, axes, heads], outputs, [axis, count])
     found = problems(
         helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET + 3)], ir_version=IR_VERSION
@@ -124,5 +134,5 @@ def test_what_a_release_does_not_take_is_found() -> None:
     releases = list(FACTS["releases"])
     sums = {f"{r}: CumSum of {kind}" for r in releases for kind in ("INT32", "INT64")}
     early = {f"{r}: {what}" for r in releases[:2] for what in ("Attention of FP32", "opset 23")}
-    axes_too = {"Unsqueeze with axes that are no constants"}
+    axes_too = {"Unsqueeze with axes that are no constants", "TopK of more than 3840"}
     assert set(found) == sums | early | axes_too
