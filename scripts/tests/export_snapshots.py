@@ -23,6 +23,7 @@ from default_package.encoder import (
     Architecture,
     Config,
     Encoder,
+    Words,
     tensor_shapes,
 )
 from families import BERT, XLM_ROBERTA
@@ -71,11 +72,16 @@ def write(
     pooling: Pooling = Pooling.CLS,
     sizes: Config = SIZES,
     token_width: int | None = None,
+    words: Words | None = None,
     seed: int = 7,
 ) -> Written:
-    """A whole snapshot; every number can be held exactly by f16 and bf16."""
+    """A whole snapshot; every number can be held exactly by f16 and bf16.
+
+    One of `words` needs --pooling splade.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    network = replace(architecture(family, pooling), sizes=sizes, token_width=token_width)
+    network = architecture(family, pooling)
+    network = replace(network, sizes=sizes, token_width=token_width, words=words)
     exact = random_encoder.make(network, seed, with_head=with_head)
     read = exact.read
     encoder = replace(exact, read=lambda name, rows: rounded(read(name, rows)))
@@ -94,7 +100,8 @@ def write(
         parts = {"weight": encoder.tensor("tok.w"), "bias": encoder.tensor("tok.b")}
         write_torch(folder / snapshot.COLBERT_FILE, parts, "F32")
     write_config(folder, encoder.architecture)
-    write_modules(folder, pooling)
+    if not words:
+        write_modules(folder, pooling)
     if family is BERT:
         put(folder / "tokenizer.json", wordpiece())
     else:
@@ -110,7 +117,9 @@ def rounded(value: np.ndarray) -> np.ndarray:
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     family = encoder.architecture.family
     names = (WORD_TABLE, *tensor_shapes(replace(encoder.architecture, token_width=None)))
-    tensors = {prefix + published_name(family, n)[0]: encoder.tensor(n) for n in names}
+    tensors = {
+        prefix + published_name(family, n)[0].removeprefix("*"): encoder.tensor(n) for n in names
+    }
     tensors["pooler.dense.bias"] = np.zeros(encoder.sizes.hidden, np.float32)
     return tensors
 

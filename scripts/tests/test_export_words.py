@@ -9,15 +9,17 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 from export_graphs import written
-from export_packages import check_files, made, refusal
+from export_packages import check_files, made, refusal, run
 from export_snapshots import change, copied
 
 from default_package import checks
 from default_package.checks import sparse_distance
 from default_package.choices import Pooling, Precision
+from default_package.encoder import Words
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
+from families import BERT
 from fixtures import FAMILIES
 from model_export import sentence, snapshot, splade, stored
 from quantization.score import Package
@@ -115,6 +117,16 @@ def test_the_strongest_words_stay(tmp_path: Path) -> None:
         assert found.words and expected and found.words.keys() == expected.keys()
         assert len(expected) == 7 and not expected.keys() & {5, 9}
         assert sparse_distance(found.words, expected, 7) <= 1e-4
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_packages_of_16_bits_pass_their_checks(tmp_path: Path, precision: str) -> None:
+    model = snapshots.write(tmp_path / "model", BERT, words=Words(256)).folder
+    flags = ["--model", model, "--pooling", "splade", "--precision"]
+    manifest = made(tmp_path / "own", *flags, precision)
+    assert manifest["outputs"] == {"dense": "float32", "word_weights": "float32"}
+    made(tmp_path / "added", *flags, "fp32")
+    assert run(f"--{precision}-of-package", tmp_path / "added") == 0
 
 
 def test_an_absent_word_may_weigh_as_much_as_the_weakest_of_a_full_list() -> None:
