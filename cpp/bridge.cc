@@ -227,6 +227,10 @@ RunTimes run(duovec::Session& session, RunWishes wishes) {
     return {times.copy_in, times.compute, times.copy_out};
 }
 
+rust::Slice<std::int32_t const> integers(duovec::Session const& session, Output output) {
+    return numbers<std::int32_t>(session, output, Element::kInt32);
+}
+
 rust::Slice<float const> floats(duovec::Session const& session, Output output) {
     return numbers<float>(session, output, Element::kFloat32);
 }

@@ -75,6 +75,7 @@ StagedInputs stage(duovec::Session& session, std::int32_t rows, std::int32_t len
 RunTimes run(duovec::Session& session, RunWishes wishes);
 // What the last run gave, as numbers of the plan's own type; to ask for another one is an
 // Error(kInternal).
+rust::Slice<std::int32_t const> integers(duovec::Session const& session, Output output);
 rust::Slice<float const> floats(duovec::Session const& session, Output output);
 rust::Slice<std::uint16_t const> halves(duovec::Session const& session, Output output);
 SessionReport how_it_runs(duovec::Session const& session);

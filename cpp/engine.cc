@@ -83,7 +83,8 @@ Element element_of(ICudaEngine const& engine, std::size_t tensor, TensorType con
         reject("tensor '" + name + "' is not " + shape_text(rule, wanted.columns));
     }
     Element const element = element_of(engine.getTensorDataType(rule.name), name);
-    if (is_input ? element != wanted.element : element == Element::kInt32) {
+    bool const is_whole = element == Element::kInt32 || wanted.element == Element::kInt32;
+    if (element != wanted.element && (is_input || is_whole)) {
         reject("tensor '" + name + "' has the wrong type");
     }
     return element;

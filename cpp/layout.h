@@ -57,14 +57,17 @@ enum TensorName : std::size_t {
     kSegments,
     kSpanWeights,
     kDense,
-    /// Of models with lexical weights only.
+    /// Of models that weigh the tokens of a text.
     kTokenWeights,
+    /// Of models that weigh words which a text need not have: token ids, and the weight of each.
+    kWords,
+    kWordWeights,
     /// Of models that have them. The last one, so that a copy can leave it out.
     kTokenVectors,
 };
 
 constexpr std::size_t kInputs = 4;
-constexpr std::size_t kTensors = 7;
+constexpr std::size_t kTensors = 9;
 
 /// What a tensor is called, and what its axes are.
 struct TensorRule {
@@ -85,6 +88,8 @@ constexpr std::array<TensorRule, kTensors> kTensorRules = {{
     {"span_weights", kWeightAxes},
     {"dense", kDenseAxes},
     {"token_weights", kTokenAxes},
+    {"words", kDenseAxes},
+    {"word_weights", kDenseAxes},
     {"token_vectors", kVectorAxes},
 }};
 

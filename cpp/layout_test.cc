@@ -9,6 +9,8 @@ using duovec::kTensorAlignment;
 using duovec::kTensors;
 using duovec::kTokenVectors;
 using duovec::kTokenWeights;
+using duovec::kWords;
+using duovec::kWordWeights;
 using duovec::lay_out;
 using duovec::Layout;
 using duovec::Region;
@@ -21,6 +23,8 @@ TensorTypes types_of(std::int32_t columns) {
     TensorTypes types = duovec::kInputTypes;
     types[kDense] = TensorType{Element::kFloat32, columns};
     types[kTokenWeights] = TensorType{Element::kFloat16};
+    types[kWords] = TensorType{Element::kInt32, 3};
+    types[kWordWeights] = TensorType{Element::kFloat16, 3};
     types[kTokenVectors] = TensorType{Element::kFloat16, 5};
     return types;
 }
@@ -37,9 +41,11 @@ TEST(tensors_lie_aligned_one_behind_the_other) {
                                                            {768, kTokens * 4 * 2},
                                                            {0, 3 * 2 * 24 * 4},
                                                            {768, kTokens * 2},
-                                                           {1024, kTokens * 5 * 2}}}));
+                                                           {1024, 3 * 2 * 3 * 4},
+                                                           {1280, 3 * 2 * 3 * 2},
+                                                           {1536, kTokens * 5 * 2}}}));
     CHECK(layout.inputs_bytes == 768 + kTokens * 4 * 2);
-    CHECK(layout.outputs_bytes == 1024 + kTokens * 5 * 2);
+    CHECK(layout.outputs_bytes == 1536 + kTokens * 5 * 2);
 }
 
 TEST(every_tensor_begins_at_a_multiple_of_the_alignment_and_overlaps_none) {
@@ -64,10 +70,11 @@ TEST(a_row_has_a_span_for_every_eight_of_its_tokens) {
 
 TEST(outputs_that_a_plan_has_not_have_no_place) {
     TensorTypes types = types_of(64);
-    types[kTokenWeights].reset();
-    types[kTokenVectors].reset();
+    for (std::size_t other = kDense + 1; other < kTensors; ++other) {
+        types[other].reset();
+    }
     Layout const layout = lay_out({2, 8}, types);
-    CHECK(layout.tensors[kTokenWeights].bytes + layout.tensors[kTokenVectors].bytes == 0);
+    CHECK(layout.tensors[kTokenVectors].bytes == 0);
     CHECK(layout.outputs_bytes == layout.tensors[kDense].bytes);
 }
 

@@ -12,6 +12,7 @@ using duovec::Element;
 using duovec::EngineRequest;
 using duovec::ErrorKind;
 using duovec::Shape;
+using duovec::TensorType;
 using duovec::Urgency;
 using duovec::Waits;
 
@@ -217,12 +218,15 @@ TEST(a_model_without_lexical_weights_gives_none) {
     CHECK(session->output(duovec::kTokenWeights).bytes.empty());
 }
 
-TEST(vectors_of_tokens_are_copied_for_runs_that_want_them) {
+TEST(vectors_of_tokens_are_copied_for_runs_that_want_them_and_words_for_all) {
     PlanText plan;
+    plan.weights += "output words int32 -1 -1 2\noutput word_weights float16 -1 -1 2\n";
     plan.weights += "output token_vectors float32 -1 -1 4\n";
     std::string const text = plan.text();
     EngineRequest with_vectors = request(text);
-    with_vectors.tensors[duovec::kTokenVectors] = duovec::TensorType{Element::kFloat32, 4};
+    with_vectors.tensors[duovec::kWords] = TensorType{Element::kInt32, 2};
+    with_vectors.tensors[duovec::kWordWeights] = TensorType{Element::kFloat32, 2};
+    with_vectors.tensors[duovec::kTokenVectors] = TensorType{Element::kFloat32, 4};
     LoadedEngine const engine(open_library(), with_vectors);
     auto const session = engine.open_session(wanted(kAllGraphs));
     auto const vectors = [&](std::int32_t seed, Copied copied) {
@@ -235,6 +239,11 @@ TEST(vectors_of_tokens_are_copied_for_runs_that_want_them) {
     CHECK(first.size() == 4 * 32 * 4 * sizeof(float));
     CHECK(vectors(4, Copied::kButTokenVectors) == first);
     CHECK(read(*session, {4, 32}, texts_of({4, 32}, 4)) == run_alone(*load(), {4, 32}, 4));
+    auto const words = session->output(duovec::kWords).bytes;
+    CHECK(words.size() == 128 && session->output(duovec::kWordWeights).bytes.size() == 64);
+    // Of the first text: the id in front of that of its first token, and of its second.
+    auto const* const found = reinterpret_cast<std::int32_t const*>(words.data());
+    CHECK(found[0] == 4 * 31 + 4 - 1 && found[1] == found[0] + 7);
     CHECK(vectors(4, Copied::kAll) != first);
 }
 
@@ -272,24 +281,20 @@ TEST(profiles_that_no_shape_needs_take_no_memory) {
 }
 
 TEST(a_plan_that_is_not_what_the_manifest_says_is_refused) {
-    ErrorKind const model = ErrorKind::kModel;
-    auto const renamed = refusal([](PlanText& plan) { plan.dense = "pooled"; });
-    CHECK(failed_with(renamed, model, "it has no output 'dense'"));
-    auto const typed = refusal([](PlanText& plan) { plan.ids = "float32"; });
-    CHECK(failed_with(typed, model, "tensor 'input_ids' has the wrong type"));
-    auto const missing = refusal([](PlanText& plan) { plan.weights = ""; });
-    CHECK(failed_with(missing, model, "it has no output 'token_weights'"));
-    auto const wider =
-        refusal([](PlanText& plan) { plan.weights = "output token_weights float32 -1 9\n"; });
-    CHECK(failed_with(wider, model, "tensor 'token_weights' is not [rows, length]"));
-    auto const flat =
-        refusal([](PlanText& plan) { plan.dense = "dense float32 -1 8\noutput other"; });
-    CHECK(failed_with(flat, model, "tensor 'dense' is not [rows, spans, 8]"));
-    auto const longer = refusal([](PlanText& plan) { plan.latency = "profile 1 1 1 8 8 48\n"; });
-    CHECK(failed_with(longer, model, "its profile latency=1x1:1x8:8x48 is latency=1x1:1x8:8x32"));
-    auto const more =
-        refusal([](PlanText& plan) { plan.weights += "output extra float32 -1 8\n"; });
-    CHECK(failed_with(more, model, "it has 7 tensors, not 6"));
+    for (auto const& [words, change] : std::vector<std::pair<char const*, void (*)(PlanText&)>>{
+             {"it has no output 'dense'", [](auto& plan) { plan.dense = "pooled"; }},
+             {"tensor 'input_ids' has the wrong type", [](auto& plan) { plan.ids = "float32"; }},
+             {"tensor 'dense' has the wrong type", [](auto& plan) { plan.outputs = "int32"; }},
+             {"it has no output 'token_weights'", [](auto& plan) { plan.weights = ""; }},
+             {"tensor 'token_weights' is not [rows, length]",
+              [](auto& plan) { plan.weights = "output token_weights float32 -1 9\n"; }},
+             {"tensor 'dense' is not [rows, spans, 8]",
+              [](auto& plan) { plan.dense = "dense float32 -1 8\noutput other"; }},
+             {"its profile latency=1x1:1x8:8x48 is latency=1x1:1x8:8x32",
+              [](auto& plan) { plan.latency = "profile 1 1 1 8 8 48\n"; }},
+             {"it has 7 tensors, not 6", [](auto& p) { p.weights += "output x int32 -1 8\n"; }}}) {
+        CHECK(failed_with(refusal(change), ErrorKind::kModel, words));
+    }
 }
 
 TEST(a_plan_that_cannot_be_read_is_refused_with_the_librarys_words) {

@@ -171,6 +171,9 @@ fn every_form_of_a_good_graph_builds() {
         ("good_bf16", "bf16"),
         ("good_f32", "f32"),
         ("with_tokens", "f16"),
+        ("words_fp16", "f16"),
+        ("words_bf16", "bf16"),
+        ("words_fp32", "f32"),
     ] {
         let built = Package::named(name).build(&options()).expect(name);
         assert_eq!(built.entry.precision, precision, "{name}");

@@ -39,6 +39,8 @@ mod plans;
 mod range;
 #[path = "tensorrt_serve/start.rs"]
 mod start;
+#[path = "tensorrt_serve/words.rs"]
+mod words;
 
 use support::{Broken, Ended, Server, duovec, has, run};
 

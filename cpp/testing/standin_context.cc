@@ -224,11 +224,12 @@ void StandinContext::add_scratch(Operation& operation) const {
         {scratch_, static_cast<std::size_t>(needed), true, MemoryKind::kDevice, "scratch"});
 }
 
-// A plan of other types has none, nor one with vectors of tokens: a GPU's kernel knows float32 and
-// the other outputs alone.
+// None for a plan with other outputs than dense vectors and the weights of tokens, or with such in
+// half precision: a GPU's kernel knows no more.
 std::optional<KernelRun> StandinContext::kernels(Shape shape) const {
     auto const is_other = [](PlanTensor const& one) {
-        return one.element == Element::kFloat16 || one.is_of_tokens();
+        return !one.input && (one.element != Element::kFloat32 ||
+                              (one.dims.size() > 2 && one.name != kTensorRules[kDense].name));
     };
     if (std::ranges::any_of(plan_->tensors, is_other)) {
         return std::nullopt;

@@ -197,7 +197,7 @@ cudaError_t submit(cudaStream_t stream, Operation const& operation) {
         return cudaSuccess;
     }
     if (!operation.kernels) {
-        contract("on a GPU the stand-in runs plans with outputs of float32 only");
+        contract("on a GPU the stand-in runs plans with dense vectors and weights of tokens only");
     }
     KernelRun run = *operation.kernels;
     if (!is_capturing(stream) && fires("sticky")) {

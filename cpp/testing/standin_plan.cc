@@ -96,8 +96,9 @@ void write(PlanTensor const& tensor, void* memory, std::int64_t index, float val
         case Element::kFloat16:
             static_cast<std::uint16_t*>(memory)[index] = half_of(value);
             return;
-        default:
-            contract("the plan's output " + tensor.name + " is not of a floating type");
+        case Element::kInt32:
+            static_cast<std::int32_t*>(memory)[index] = static_cast<std::int32_t>(value);
+            return;
     }
 }
 
@@ -170,6 +171,23 @@ std::vector<float> vectors_of_tokens(KernelArguments const& run, std::int64_t co
         write_dense(token, 2, vectors.data() + at * columns, width);
     }
     return vectors;
+}
+
+/// Of each span the ids in front of those of its first `kept` tokens, or what these tokens weigh.
+std::vector<float> words_of_spans(KernelArguments const& run, std::int64_t kept, bool weights) {
+    std::int64_t const spans = std::int64_t{run.rows} * run.spans;
+    std::vector<float> found(static_cast<std::size_t>(spans * kept));
+    for (std::int64_t span = 0; span < spans; ++span) {
+        std::int64_t const first = span / run.spans * run.length;
+        auto const [begin, end] =
+            tokens_of_span(run.span_weights + span * run.length, run.segments + first, run.length);
+        for (std::int64_t at = 0; at < std::min<std::int64_t>(end - begin, kept); ++at) {
+            std::int64_t const token = first + begin + at;
+            auto const word = static_cast<float>(std::max(run.ids[token] - 1, 0));
+            found[static_cast<std::size_t>(span * kept + at)] = weights ? run.weights[token] : word;
+        }
+    }
+    return found;
 }
 
 }  // namespace
@@ -266,10 +284,14 @@ void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& me
     }
     for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
         PlanTensor const& tensor = plan.tensors[index];
-        std::vector<float> const& values = tensor.dims.size() == 2 ? weights
-                                           : tensor.is_of_tokens()
-                                               ? vectors_of_tokens(run, tensor.dims.back())
-                                               : dense;
+        auto const is = [&](TensorName name) { return tensor.name == kTensorRules[name].name; };
+        bool const is_weights = is(kWordWeights);
+        std::int64_t const columns = tensor.dims.back();
+        std::vector<float> const values = is_weights || is(kWords)
+                                              ? words_of_spans(run, columns, is_weights)
+                                          : tensor.is_of_tokens() ? vectors_of_tokens(run, columns)
+                                          : tensor.dims.size() == 2 ? weights
+                                                                    : dense;
         for (std::size_t at = 0; !tensor.input && at < values.size(); ++at) {
             write(tensor, memory[index], static_cast<std::int64_t>(at), values[at]);
         }

@@ -12,7 +12,7 @@ use crate::engine::{
     run_canary,
 };
 use model::package::ModelPackage;
-use model::package::canary::{Comparison, compare_long, long_text};
+use model::package::canary::{CanaryRows, Comparison, compare_long, long_text};
 use model::package::manifest::Manifest;
 use model::package::manifest::plan::{PlanFlavour, PlanProfile};
 use scheduling::batch::{Batch, Bucket, TokenIds};
@@ -218,12 +218,13 @@ impl TensorRtEngine {
             let batch = Batch::new(bucket, items).map_err(wrong)?;
             let output = session.run(&batch)?;
             let place = batch.places()[bucket.rows - 1];
-            let (dense, weights) = (output.dense_of(place), output.weights_of(place, last.len()));
-            Ok::<_, EngineError>((dense, weights))
+            let (words, weights) = output.lexical_of(place, last.len());
+            let (dense, token_vectors) = (output.dense_of(place), Vec::new());
+            Ok::<_, EngineError>(CanaryRows { dense, weights, words, token_vectors })
         };
         let (gpu, tokens) = (self.devices[place].index, bucket.length);
-        let (whole, weights) = run(bucket, &text)?;
-        let golden = compare_long(manifest, &text, &whole, &weights);
+        let whole = run(bucket, &text)?;
+        let golden = compare_long(manifest, &text, &whole);
         if let Some(off) = golden.filter(|seen| !seen.passed()) {
             return Err(EngineError::BadPackage(format!(
                 "on GPU {gpu} the plan does not give the manifest's golden numbers of a text of \
@@ -231,13 +232,13 @@ impl TensorRtEngine {
                 off.dense_cosine, off.sparse_error
             )));
         }
-        if whole == run(bucket, &other)?.0 {
+        if whole.dense == run(bucket, &other)?.dense {
             return Err(EngineError::BadPackage(format!(
                 "on GPU {gpu} the plan does not read the last tokens of a text of {tokens} tokens"
             )));
         }
         if shapes.len() > 1 {
-            let similar = cosine(&whole, &run(alone, &text)?.0);
+            let similar = cosine(&whole.dense, &run(alone, &text)?.dense);
             if similar < manifest.canary.tolerances.dense_cosine_min {
                 return Err(EngineError::BadPackage(format!(
                     "on GPU {gpu} the plan gives a text of {tokens} tokens other numbers in a \

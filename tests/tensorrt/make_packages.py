@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,6 +28,8 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/tests")]
 import export_snapshots as snapshots  # noqa: E402
 
 from default_package import manifest  # noqa: E402
+from default_package.encoder import Words  # noqa: E402
+from families import BERT  # noqa: E402
 from quantization import fp8  # noqa: E402
 
 HIDDEN, TOKENS_MAX, TOKENS = 64, 128, 443
@@ -41,14 +44,13 @@ def export(*words: str | Path) -> None:
 
 
 def random_package(
-    folder: Path, precision: str, hidden: int = HIDDEN, *, with_tokens: bool = False
+    folder: Path, precision: str, *flags: str, hidden: int = HIDDEN, **model: Any
 ) -> onnx.ModelProto:
     """A good package; its graph with all numbers inside."""
-    with TemporaryDirectory() as model:
-        width = hidden if with_tokens else None
-        snapshots.write(Path(model), sizes=replace(SIZES, hidden=hidden), token_width=width)
-        words = ["--model", model, "--precision", precision, "--skip-verify", "--out", folder]
-        export(*words, *(["--token-vectors"] if with_tokens else []))
+    with TemporaryDirectory() as written:
+        snapshots.write(Path(written), sizes=replace(SIZES, hidden=hidden), **model)
+        words = ["--model", written, "--precision", precision, "--skip-verify", "--out", folder]
+        export(*words, *flags)
     return onnx.load(folder / MODEL)
 
 
@@ -169,12 +171,17 @@ def main(out: Path) -> None:
         "truncated": whole[: len(whole) // 2],
         "empty": b"",
         "no_onnx": b"this is a text, no graph\n" * 100,
-        "wrong_columns": random_package(out / "narrow", "fp16", 32).SerializeToString(),
+        "wrong_columns": random_package(out / "narrow", "fp16", hidden=32).SerializeToString(),
     }.items():
         spoilt(good, name, graph)
     random_package(out / "good_bf16", "bf16")
     random_package(out / "good_f32", "fp32")
-    random_package(out / "with_tokens", "fp16", with_tokens=True)
+    random_package(out / "with_tokens", "fp16", "--token-vectors", token_width=HIDDEN)
+    for precision in ("fp32", "fp16", "bf16"):
+        flags = ["--pooling", "splade"]
+        random_package(
+            out / f"words_{precision}", precision, *flags, family=BERT, words=Words(TOKENS)
+        )
     add_other_graphs(out / "good_f32", out / "half_and_f32")
     # Weights in a file of their own, which may be missing.
     external = out / "external_data"

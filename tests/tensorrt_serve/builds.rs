@@ -11,12 +11,12 @@ use crate::support::{Ended, Server, duovec, has, run, tiny};
 use crate::{FAULTS, Package, ask, flavours, standins};
 
 /// What the builder's stand-in takes for a graph.
-const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput positions int32 \
-    -1 -1\ninput segments int32 -1 -1\ninput span_weights float32 -1 -1 -1\nlayer constant - words \
-    float16 500 8\nlayer gather words,input_ids embedded float16 -1 -1 8\nlayer product \
-    embedded,positions,segments states float16 -1 -1 8\nlayer product span_weights,states dense \
-    float32 -1 -1 8\nlayer cast states token_weights float32 -1 -1\noutput dense\noutput \
-    token_weights\n";
+pub(super) const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput \
+     positions int32 -1 -1\ninput segments int32 -1 -1\ninput span_weights float32 -1 -1 \
+     -1\nlayer constant - words float16 500 8\nlayer gather words,input_ids embedded float16 -1 \
+     -1 8\nlayer product embedded,positions,segments states float16 -1 -1 8\nlayer product \
+     span_weights,states dense float32 -1 -1 8\nlayer cast states token_weights float32 -1 \
+     -1\noutput dense\noutput token_weights\n";
 
 /// A package with that graph and no plans.
 fn with_graph(flavour: PlanFlavour) -> Package {
@@ -45,7 +45,7 @@ fn with_fp8_graph(flavour: PlanFlavour) -> Package {
     package
 }
 
-fn build(package: &Package, flags: &[&str]) -> Ended {
+pub(super) fn build(package: &Package, flags: &[&str]) -> Ended {
     run(&mut building(package, flags))
 }
 
@@ -64,7 +64,7 @@ fn building(package: &Package, flags: &[&str]) -> Command {
 }
 
 /// The manifest's plans.
-fn plans(package: &Package) -> Vec<Value> {
+pub(super) fn plans(package: &Package) -> Vec<Value> {
     let manifest = fs::read(package.package.file("manifest.json")).expect("it is there");
     let manifest: Value = serde_json::from_slice(&manifest).expect("it is JSON");
     manifest["plans"].as_array().expect("a list").clone()

@@ -145,10 +145,6 @@ pub(super) fn build(
     clock: &dyn Clock,
 ) -> Result<BuiltPlan, BuildError> {
     let directory = package.directory();
-    if package.manifest().words().is_some() {
-        let why = "no plan has weights of any words yet: serve the model on the CPU";
-        return Err(BuildError::Options(why.to_owned()));
-    }
     let device = find_device(options)?;
     let library = Library::open(options.flavour.into(), options.library_dir.as_deref())
         .map_err(|source| BuildError::Library { flavour: options.flavour, source })?;

@@ -42,12 +42,13 @@ mod bridge {
         Verbose,
     }
 
-    /// The type of an output.
     #[namespace = "duovec"]
     #[derive(Debug)]
     enum Element {
+        #[cxx_name = "kInt32"]
+        Int32,
         #[cxx_name = "kFloat32"]
-        Float32 = 1,
+        Float32,
         #[cxx_name = "kFloat16"]
         Float16,
     }
@@ -57,6 +58,8 @@ mod bridge {
     enum Output {
         Dense,
         TokenWeights,
+        Words,
+        WordWeights,
         TokenVectors,
     }
 
@@ -253,6 +256,7 @@ mod bridge {
             length: i32,
         ) -> Result<StagedInputs<'a>>;
         fn run(session: Pin<&mut Session>, wishes: RunWishes) -> Result<RunTimes>;
+        unsafe fn integers<'a>(session: &'a Session, output: Output) -> Result<&'a [i32]>;
         unsafe fn floats<'a>(session: &'a Session, output: Output) -> Result<&'a [f32]>;
         unsafe fn halves<'a>(session: &'a Session, output: Output) -> Result<&'a [u16]>;
         fn how_it_runs(session: &Session) -> SessionReport;
@@ -439,10 +443,16 @@ impl PlanSession {
         Ok(bridge::run(self.handle.pin_mut(), wishes)?)
     }
 
-    /// Of the last run: dense vectors, `[rows, spans, hidden]`, and of each token its weight,
-    /// `[rows, length]`, or its vector, `[rows, length, size]`.
-    pub fn floats(&self, output: Output) -> Result<&[f32], BridgeError> {
+    /// Of the last run: the words that have weights, `[rows, spans, kept]`.
+    pub fn integers(&self, output: Output) -> Result<&[i32], BridgeError> {
         // SAFETY: a part of the session's pinned memory, which no run changes while it is borrowed.
+        Ok(unsafe { bridge::integers(&self.handle, output) }?)
+    }
+
+    /// Of the last run: dense vectors, `[rows, spans, hidden]`, weights of words, as these, or of
+    /// tokens, `[rows, length]`, and vectors of tokens, `[rows, length, size]`.
+    pub fn floats(&self, output: Output) -> Result<&[f32], BridgeError> {
+        // SAFETY: as above.
         Ok(unsafe { bridge::floats(&self.handle, output) }?)
     }
 
@@ -486,11 +496,5 @@ fn log_line(flavour: Flavour, severity: bridge::Severity, line: &[u8]) {
         bridge::Severity::Warning => tracing::warn!(flavour, "{line}"),
         bridge::Severity::Info => tracing::debug!(flavour, "{line}"),
         _ => tracing::trace!(flavour, "{line}"),
-    }
-}
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}.{}.{}.{}", self.major, self.minor, self.patch, self.build)
     }
 }

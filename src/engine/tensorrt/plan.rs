@@ -78,18 +78,21 @@ pub fn parse_profiles(text: &str) -> Result<Vec<PlanProfile>, String> {
 
 /// The outputs that the manifest says the graph has.
 pub(super) fn outputs(manifest: &Manifest) -> Vec<ffi::OutputType> {
-    let Outputs { dense, token_weights, token_vectors, .. } = manifest.outputs;
+    let Outputs { dense, token_weights, word_weights, token_vectors } = manifest.outputs;
+    let kept = manifest.words().unwrap_or(0);
+    let float = |one: Option<FloatType>| match one? {
+        FloatType::Float32 => Some(ffi::Element::Float32),
+        FloatType::Float16 => Some(ffi::Element::Float16),
+    };
     let all = [
-        (ffi::Output::Dense, Some(dense), manifest.hidden_size),
-        (ffi::Output::TokenWeights, token_weights, 0),
-        (ffi::Output::TokenVectors, token_vectors, manifest.token_vector_size.unwrap_or(0)),
+        (ffi::Output::Dense, float(Some(dense)), manifest.hidden_size),
+        (ffi::Output::TokenWeights, float(token_weights), 0),
+        (ffi::Output::Words, word_weights.map(|_| ffi::Element::Int32), kept),
+        (ffi::Output::WordWeights, float(word_weights), kept),
+        (ffi::Output::TokenVectors, float(token_vectors), manifest.token_vector_size.unwrap_or(0)),
     ];
     let known = all.into_iter().filter_map(|(output, element, columns)| {
-        let element = match element? {
-            FloatType::Float32 => ffi::Element::Float32,
-            FloatType::Float16 => ffi::Element::Float16,
-        };
-        Some(ffi::OutputType { output, element, columns: size(columns) })
+        Some(ffi::OutputType { output, element: element?, columns: size(columns) })
     });
     known.collect()
 }
@@ -115,6 +118,12 @@ impl ffi::Flavour {
             Self::TensorRtRtx => "tensorrt-rtx",
             _ => "tensorrt",
         }
+    }
+}
+
+impl std::fmt::Display for ffi::Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}.{}.{}.{}", self.major, self.minor, self.patch, self.build)
     }
 }
 

@@ -10,7 +10,7 @@ use super::ffi::{
     BridgeError, Element, Output, OutputType, PlanSession, RunTimes, RunWishes, StagedInputs,
 };
 use super::shared::Lease;
-use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, StageTimes};
+use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, SpanWords, StageTimes};
 use scheduling::batch::{Batch, GraphInputs, Priority};
 
 /// Fields are dropped in their order: the stream before its place on the device.
@@ -52,7 +52,11 @@ impl TensorRtSession {
     fn output(&self, batch: &Batch) -> Result<BatchOutput<'_>, BridgeError> {
         let dense = self.floats(Output::Dense)?.unwrap_or(Floats::Single(&[]));
         let weights = self.floats(Output::TokenWeights)?;
-        let output = BatchOutput::new(batch.bucket(), self.facts.hidden_size, dense, weights);
+        let mut output = BatchOutput::new(batch.bucket(), self.facts.hidden_size, dense, weights);
+        if let Some((kept, weights)) = self.facts.words.zip(self.floats(Output::WordWeights)?) {
+            let ids = self.session.integers(Output::Words)?;
+            output = output.with_words(SpanWords { kept, ids, weights });
+        }
         let size = self.facts.token_vector_size.filter(|_| batch.wants_token_vectors());
         let vectors = size.zip(self.floats(Output::TokenVectors)?);
         Ok(match vectors {

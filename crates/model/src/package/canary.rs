@@ -58,11 +58,10 @@ pub fn token_ids(manifest: &Manifest) -> TokenIds {
 
 /// Compares a run of the manifest's canary. Numbers that are not finite never pass.
 pub fn compare(manifest: &Manifest, rows: &CanaryRows) -> Comparison {
-    let CanaryRows { dense, weights, words, token_vectors } = rows;
     let (canary, least) = (&manifest.canary, manifest.canary.tolerances.dense_cosine_min);
     let golden = (&canary.dense[..], &canary.sparse[..]);
-    let ids = if manifest.words().is_some() { words } else { &canary.token_ids };
-    let whole = compare_text(manifest, ids, golden, (dense, weights));
+    let whole = compare_text(manifest, &canary.token_ids, golden, rows);
+    let token_vectors = &rows.token_vectors;
     let size = manifest.token_vector_size.unwrap_or_default();
     canary.token_vectors.iter().fold(whole, |so_far, (place, golden)| {
         let vector = token_vectors.get(place * size..(place + 1) * size).unwrap_or_default();
@@ -74,23 +73,19 @@ pub fn compare(manifest: &Manifest, rows: &CanaryRows) -> Comparison {
 
 /// The same for a text that [`long_text`] made; `None` if there are no golden numbers for one of
 /// its length.
-pub fn compare_long(
-    manifest: &Manifest,
-    text: &TokenIds,
-    dense: &[f32],
-    weights: &[f32],
-) -> Option<Comparison> {
+pub fn compare_long(manifest: &Manifest, text: &TokenIds, rows: &CanaryRows) -> Option<Comparison> {
     let golden = manifest.canary.longest.as_ref().filter(|golden| golden.tokens == text.len())?;
     let Longest { dense: golden, sparse, .. } = golden;
-    Some(compare_text(manifest, text, (golden, sparse), (dense, weights)))
+    Some(compare_text(manifest, text, (golden, sparse), rows))
 }
 
 fn compare_text(
     manifest: &Manifest,
-    ids: &[u32],
+    text: &[u32],
     golden: (&[f32], &[(u32, f32)]),
-    (dense, weights): (&[f32], &[f32]),
+    CanaryRows { dense, weights, words, .. }: &CanaryRows,
 ) -> Comparison {
+    let ids = if manifest.words().is_some() { words } else { text };
     let tolerances = manifest.canary.tolerances;
     let dense_cosine = cosine(dense, golden.0);
     let sparse_error = match &manifest.sparse {
