@@ -41,7 +41,8 @@ fn health_follows_the_phase_and_live_is_200_in_each() {
     assert_eq!((&loading["model"], &loading["engine"]), (&Value::Null, &Value::Null));
     assert_eq!(loading["tuning"], json!({}));
     assert_eq!(server.get("/health/deep").json()["checks"], json!([]));
-    let steps: [(fn(&Server), u16, &str); 5] = [
+    type Step = (fn(&Server), u16, &'static str);
+    let steps: [Step; 5] = [
         (|_| {}, 503, "loading"),
         (Server::become_ready, 200, "ok"),
         (Server::lose_worker, 200, "degraded"),
