@@ -144,12 +144,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_without_workers_has_failed_and_one_that_lost_a_gpu_is_degraded() {
-        let of = |live, lost_gpus| {
-            let workers = WorkerCounts { live, total: 2, ..WorkerCounts::default() };
-            Status::of(Phase::Ready, workers, lost_gpus)
+    fn readiness_follows_phase_and_live_workers() {
+        let of = |phase, live| {
+            Status::of(phase, WorkerCounts { live, total: 2, ..WorkerCounts::default() }, 0)
         };
-        assert_eq!([of(0, 0), of(2, 1)], [Status::Failed, Status::Degraded]);
+        let stuck = WorkerCounts { live: 1, total: 2, stuck: 1, ..WorkerCounts::default() };
+        assert_eq!(Status::of(Phase::Ready, stuck, 0), Status::Failed);
+        let all = WorkerCounts { live: 2, total: 2, ..WorkerCounts::default() };
+        assert_eq!(Status::of(Phase::Ready, all, 1), Status::Degraded);
+        assert_eq!(of(Phase::Ready, 2), Status::Ok);
+        assert_eq!(of(Phase::Ready, 1), Status::Degraded);
+        assert_eq!(of(Phase::Ready, 0), Status::Failed);
+        assert_eq!(of(Phase::Loading, 0), Status::Loading);
+        assert_eq!(of(Phase::Draining, 2), Status::Draining);
+        assert_eq!(of(Phase::LameDuck, 2), Status::Draining);
+        assert!(!of(Phase::Draining, 2).takes_requests());
     }
 
     #[test]

@@ -7,8 +7,8 @@ STANDIN_COMPILE=(c++ -std=c++20 -g1 -O1 -fPIC -shared -Wall -Wextra -Wpedantic -
     -fvisibility=hidden -ffp-contract=off -iquote cpp -isystem third_party/cuda/include
     "-Wl,-rpath,\$ORIGIN")
 
-# flavour_of NAME: the folder of its headers in HEADERS, and in DEFINES what its sources are compiled
-# with, so that nothing of one flavour has the name of another's.
+# flavour_of NAME: the folder of its headers in HEADERS, and in DEFINES what its sources are
+# compiled with, so that nothing of one flavour has the name of another's.
 flavour_of() {
     HEADERS=tensorrt DEFINES=()
     case $1 in

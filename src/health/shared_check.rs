@@ -8,12 +8,12 @@ use tokio::task::AbortHandle;
 use crate::health::WorkerCheck;
 
 /// What a check gives, for any number who wait for it.
-type Report = Shared<BoxFuture<'static, Vec<WorkerCheck>>>;
+type SharedReport = Shared<BoxFuture<'static, Vec<WorkerCheck>>>;
 
 /// The check that runs, for those who come meanwhile: its task and what that gives.
 #[derive(Debug, Default)]
 pub(crate) struct SharedCheck {
-    latest: Mutex<Option<(AbortHandle, Report)>>,
+    latest: Mutex<Option<(AbortHandle, SharedReport)>>,
 }
 
 impl SharedCheck {

@@ -26,7 +26,7 @@
 //! | wait for | time | where |
 //! |---|---|---|
 //! | the TLS handshake, all of it | `--head-timeout-ms` | `secure` |
-//! | the first byte of a request | `--keep-alive-s`, with HTTP/2 less by `patience` | `gate`, `http_2` |
+//! | the first byte of a request | `--keep-alive-s` | `gate`; `http_2` by `patience` |
 //! | the rest of its head | `--head-timeout-ms` | `gate` |
 //! | the first frames of HTTP/2 | `--head-timeout-ms` | `http_2` |
 //! | its body | `--body-timeout-ms`, the request's deadline | `embed` |

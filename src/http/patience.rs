@@ -7,8 +7,8 @@
 //!
 //! What a client is waited for is held in memory, and its connection takes some. While less than
 //! half of that memory is free, time passes faster, and the least rate is higher: see
-//! [`Door::calm`]. So clients that hold the memory and do not move are cut before others are refused
-//! for long.
+//! [`Door::calm`]. So clients that hold the memory and do not move are cut before others are
+//! refused for long.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -16,9 +16,9 @@
 //!
 //! The answer keeps the permit until its last byte was taken, or its connection is gone.
 //!
-//! Connections and streams take memory as well, with and without a permit, and are never refused for
-//! it. A quarter of the permits' bytes is theirs on top. What they take beyond that, permits may
-//! not hold meanwhile, but for a last quarter.
+//! Connections and streams take memory as well, with and without a permit, and are never refused
+//! for it. A quarter of the permits' bytes is theirs on top. What they take beyond that, permits
+//! may not hold meanwhile, but for a last quarter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -21,6 +21,22 @@ async fn ask(server: &Server) -> (u16, Value) {
 }
 
 #[tokio::test]
+async fn a_batch_that_hangs_is_answered_and_fails_readiness_until_it_ends() {
+    let server = ready_fake(&["--fake-run-ms", "6000", "--worker-stuck-ms", "200"]);
+    let begin = Instant::now();
+    // The second is told at once, instead of waiting for a worker that may never come back.
+    for _ in 0..2 {
+        let (status, body) = ask(&server).await;
+        assert_eq!((status, &body["error"]["code"]), (503, &json!("no_worker")));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    let (status, body) = server.ask("/health", None).await;
+    assert_eq!((status, &body["status"]), (503, &json!("failed")));
+    assert_eq!(body["failure"], "stuck workers: 1");
+    server.wait_until("/health", |health| health.contains("\"ok\"")).await;
+}
+
+#[tokio::test]
 async fn a_batch_that_hangs_ends_the_process_when_told_to() {
     let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
     let server = ready_fake(&more);

@@ -136,8 +136,8 @@ where
     let mut running = FuturesUnordered::new();
     let mut draining = pin!(draining);
     let (mut intake, mut used) = (Intake::Open, None);
-    let silence_of = |time| Patience::new(time, 0, Arc::clone(&serving.timeouts.door));
-    let mut silence = silence_of(idle);
+    let waiting = |time| Patience::new(time, 0, Arc::clone(&serving.timeouts.door));
+    let mut quiet = waiting(idle);
     loop {
         let has_place = running.len() < granted.streams;
         serving.streams.set(running.len());
@@ -159,7 +159,7 @@ where
                 }
             },
             () = &mut draining, if intake == Intake::Open => Intake::Closed,
-            () = poll_fn(|context| silence.poll_end(context)), if running.is_empty() => match intake {
+            () = poll_fn(|context| quiet.poll_end(context)), if running.is_empty() => match intake {
                 Intake::Open => Intake::Closed,
                 Intake::Closed => return Ok(()),
             },
@@ -168,7 +168,7 @@ where
             connection.graceful_shutdown();
             intake = after;
         }
-        silence = silence_of(match intake {
+        quiet = waiting(match intake {
             Intake::Open => idle,
             Intake::Closed => GOAWAY_TIMEOUT,
         });
