@@ -13,12 +13,12 @@ impl Scheduler {
     /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`. Returns
     /// the workers of these batches, which get nothing to run until their batch ends after all.
     pub(crate) fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {
-        let stuck = self.step(|state, now| {
+        self.step(|state, now| {
             let stuck = state.overdue(now, limit);
             stuck.iter().for_each(|&worker| state.stop_stuck_worker(now, worker));
+            // Here, so that whoever is answered finds it counted.
+            self.0.incidents.batches_stuck.add(stuck.len() as u64);
             stuck
-        });
-        self.0.incidents.batches_stuck.add(stuck.len() as u64);
-        stuck
+        })
     }
 }
