@@ -54,6 +54,8 @@ impl Timeouts {
 pub(super) struct Patience {
     /// At first.
     most: Duration,
+    /// When no memory is free.
+    least: Duration,
     /// Zero when any byte gives all of the time back.
     least_per_s: u64,
     /// Of the memory that clients hold.
@@ -74,7 +76,12 @@ struct Wait {
 
 impl Patience {
     pub(super) const fn new(most: Duration, least_per_s: u64, door: Arc<Door>) -> Self {
-        Self { most, least_per_s, door, left: most, wait: None }
+        Self { most, least: LEAST_TIME, least_per_s, door, left: most, wait: None }
+    }
+
+    /// With a client that has so much time at least, whatever memory is free.
+    pub(super) fn of_at_least(self, least: Duration) -> Self {
+        Self { least, ..self }
     }
 
     /// Counts what the client's connection takes in memory besides.
@@ -127,7 +134,7 @@ impl Patience {
 
     /// How fast the client's time passes: once as fast as any while there is memory.
     fn haste(&self) -> f64 {
-        let time = self.most.mul_f64(self.door.calm()).max(LEAST_TIME.min(self.most));
+        let time = self.most.mul_f64(self.door.calm()).max(self.least.min(self.most));
         self.most.as_secs_f64() / time.as_secs_f64()
     }
 

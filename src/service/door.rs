@@ -18,7 +18,7 @@
 //!
 //! Connections and streams take memory as well, with and without a permit, and are never refused
 //! for it. A quarter of the permits' bytes is theirs on top. What they take beyond that, permits
-//! may not hold meanwhile, but for a last quarter.
+//! may not hold meanwhile, but for the eighth of small requests and a sixteenth for all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,9 +107,8 @@ impl Door {
 
     /// What connections and streams leave of `limit` to permits.
     fn left_of(&self, limit: u64) -> u64 {
-        let quarter = self.limit.get() / 4;
-        let beside = self.beside.load(Ordering::Relaxed).saturating_sub(quarter);
-        limit.saturating_sub(beside).max(quarter)
+        let (all, beside) = (self.limit.get(), self.beside.load(Ordering::Relaxed));
+        limit - beside.saturating_sub(all / 4).min(all / 16 * 13)
     }
 
     /// Bytes that all requests hold.
@@ -122,12 +121,14 @@ impl Door {
         self.limit.get()
     }
 
-    /// How calmly the server can wait for clients: 1 while permits leave half of their bytes, and
-    /// connections half of as many; less and less beyond that, and 0 when nothing is left.
+    /// How calmly the server can wait for clients: 1 while half of what permits may hold is free,
+    /// and half of that and the connections' quarter together; less and less beyond that, and 0
+    /// when nothing of either is free.
     pub(crate) fn calm(&self) -> f64 {
-        let (limit, beside) = (self.limit.get(), self.beside.load(Ordering::Relaxed));
-        let taken_by = |bytes: u64, may: u64| bytes as f64 / may as f64;
-        let taken = taken_by(self.bytes(), self.left_of(limit)).max(taken_by(beside, limit));
+        let (limit, bytes) = (self.limit.get(), self.bytes());
+        let all = bytes + self.beside.load(Ordering::Relaxed);
+        let part = |taken: u64, of: u64| taken as f64 / of as f64;
+        let taken = part(bytes, self.left_of(limit)).max(part(all, limit + limit / 4));
         (2.0 * (1.0 - taken)).clamp(0.0, 1.0)
     }
 
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_beyond_a_quarter_leave_less_to_permits_down_to_another_quarter() {
+    fn connections_beyond_a_quarter_leave_less_to_permits_down_to_a_sixteenth() {
         let door = door(800_000);
         let mut connections: Vec<_> = (0..4).map(|_| door.count_beside(50_000)).collect();
         let mut permit = enter(&door);
@@ -404,9 +405,15 @@ mod tests {
         assert_eq!(permit.hold(700_001), Err(Refusal::NeverFits { limit: 700_000 }));
         connections.extend((0..100).map(|_| door.count_beside(50_000)));
         assert_eq!(door.calm(), 0.0, "nothing is free");
-        permit.hold(200_000).expect("less is always right");
-        assert_eq!(permit.hold(200_001), Err(Refusal::BytesExceeded));
-        drop(connections);
+        permit.hold(50_000).expect("less is always right");
+        let mut other = enter(&door);
+        assert_eq!(other.hold(SMALL_REQUEST_BYTES + 1), Err(Refusal::BytesExceeded));
+        let mut small: Vec<_> = (0..3).map(|_| enter(&door)).collect();
+        for one in &mut small {
+            one.hold(100_000 / 3).expect("the other eighth is for small ones");
+        }
+        assert_eq!(enter(&door).hold(100), Err(Refusal::BytesExceeded));
+        drop((connections, small));
         permit.hold(700_000).expect("they are gone");
     }
 

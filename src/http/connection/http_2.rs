@@ -70,7 +70,7 @@ const FIELD_BYTES: usize = 128;
 /// What a connection takes in memory, about, without what permits hold: at first; more for good
 /// since `h2` has read requests, whose room it keeps; for each request.
 const NEW_BYTES: u64 = 40 * 1024;
-const USED_BYTES: u64 = 120 * 1024;
+const USED_BYTES: u64 = 110 * 1024;
 const STREAM_BYTES: u64 = 12 * 1024;
 
 /// Bytes of an answer that wait for the socket: of one stream.
@@ -79,6 +79,10 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of a body that a client may send ahead of its reader: of one stream, and of all together.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+
+/// A connection without a request is kept for so long whatever memory is free: a client that comes
+/// back costs a handshake.
+const QUIET_MIN: Duration = Duration::from_secs(10);
 
 /// A client that was told to leave and has no request is waited for no longer.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -136,7 +140,8 @@ where
     let mut running = FuturesUnordered::new();
     let mut draining = pin!(draining);
     let (mut intake, mut used) = (Intake::Open, None);
-    let waiting = |time| Patience::new(time, 0, Arc::clone(&serving.timeouts.door));
+    let door = Arc::clone(&serving.timeouts.door);
+    let waiting = |time| Patience::new(time, 0, Arc::clone(&door)).of_at_least(QUIET_MIN);
     let mut quiet = waiting(idle);
     loop {
         let has_place = running.len() < granted.streams;
@@ -149,7 +154,7 @@ where
                 None => return Ok(()),
                 Some(opened) => {
                     let (request, mut respond) = opened?;
-                    used.get_or_insert_with(|| serving.timeouts.door.count_beside(USED_BYTES));
+                    used.get_or_insert_with(|| door.count_beside(USED_BYTES));
                     // One that waited would be in memory with its body, which nobody counts.
                     match serving.head_bytes.get() < granted.streams * HEAD_BYTES {
                         true => running.push(serving.answer(request, respond)),

@@ -135,9 +135,9 @@ fn a_connection_without_requests_is_closed_the_sooner_the_less_memory_is_free() 
     let (_send, lasted) = run_at(door, pending(), connect);
     assert_eq!(lasted, IDLE_TIME / 4, "requests leave an eighth");
     let door = Door::new(most);
-    let _others = door.count_beside(most.get() / 4 * 3 - NEW_BYTES);
+    let _others = door.count_beside(most.get() / 16 * 15 - NEW_BYTES);
     let (_send, lasted) = run_at(door, pending(), connect);
-    assert_eq!(lasted, IDLE_TIME / 2, "connections leave a quarter");
+    assert_eq!(lasted, IDLE_TIME / 2, "connections leave a quarter of five quarters");
 }
 
 #[test]
