@@ -198,7 +198,7 @@ class Storm:
     """The connections are opened over this time."""
 
     def wire(self, url: str) -> bytes:
-        """All that a connection sends."""
+        """The requests of a connection; on HTTP/2 without what opens it."""
         fields = {"content-length": str(self.announced), "x-request-timeout-ms": str(LONG_MS)}
         if not self.streams:
             return request(url, "POST", DENSE, self.body, fields)
