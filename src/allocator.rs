@@ -7,7 +7,7 @@ use std::ffi::c_long;
 use std::time::Duration;
 use std::{io, mem, thread};
 
-use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};
+use rustix::thread::disable_transparent_huge_pages;
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long freed memory may stay with an idle process.
@@ -23,9 +23,6 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use
 /// A process is idle that uses less than one part in so many of a core.
 const IDLE: u32 = 100;
 
-/// How often the process is asked whether it is idle.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// Sets the allocator's options, and starts the thread that gives memory back. Must come before
 /// other threads begin.
 ///
@@ -40,25 +37,21 @@ pub fn set_up() -> io::Result<()> {
     thread::Builder::new().name("purge".into()).spawn(give_back).map(drop)
 }
 
-/// Gives back what threads that ended have left. The system makes huge pages of small ones, and
-/// fills the gaps that were given back: not in an idle process.
+/// The process gets no huge pages from now on, and keeps those that it has. What was loaded is read
+/// faster in them. What comes and goes leaves gaps that the system would fill again.
+pub(crate) fn make_no_more_huge_pages() {
+    // A system that refuses takes some tens of megabytes more.
+    let _ = disable_transparent_huge_pages(true);
+}
+
+/// Gives back what threads that ended have left, and what the engines of an idle process have.
 fn give_back() {
-    let may_change = matches!(transparent_huge_pages_are_disabled(), Ok(false));
-    let (mut used, mut was_idle) = (processor_time(), false);
+    let mut used = processor_time();
     loop {
-        for _ in 0..KEEP_FREED.as_secs() / LOOK.as_secs() {
-            thread::sleep(LOOK);
-            let before = mem::replace(&mut used, processor_time());
-            let is_idle = used - before < LOOK / IDLE;
-            // Only a change is told: other threads cannot get memory meanwhile.
-            if may_change && is_idle != was_idle {
-                // A system that refuses keeps some megabytes.
-                let _ = disable_transparent_huge_pages(is_idle);
-            }
-            was_idle = is_idle;
-        }
+        thread::sleep(KEEP_FREED);
+        let before = mem::replace(&mut used, processor_time());
         collect();
-        if was_idle {
+        if used - before < KEEP_FREED / IDLE {
             trim();
         }
     }

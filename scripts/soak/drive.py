@@ -38,10 +38,8 @@ def run(typed: argparse.Namespace) -> None:
     """Drives, checks, prints."""
     say(f"soak: {typed.minutes:g} minutes with {typed.clients} clients, --seed {typed.seed}")
     # What is freed goes back at once, so that what stays is held by somebody. By default the
-    # allocator waits for a second, and then for somebody who allocates; and the system fills parts
-    # that were returned again, where it may use huge pages.
+    # allocator waits for a moment, and then for somebody who allocates.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
-    os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
     with tempfile.TemporaryDirectory(prefix="duovec-soak-") as folder:
         key_file = Path(folder) / "keys"
         key_file.write_text(KEY + "\n")

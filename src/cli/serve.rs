@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::allocator;
 use crate::descriptors;
 use crate::health::Phase;
 use crate::http::{self, Entrance};
@@ -292,6 +293,7 @@ fn start(
         scheduler,
         warm_up,
     });
+    allocator::make_no_more_huge_pages();
     // Only now: whoever waits for this line may send a request at once.
     tracing::info!(
         model,

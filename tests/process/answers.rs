@@ -48,9 +48,8 @@ impl Small {
         let [cert_path, key_path] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
         let cert = write_pair(&cert_path, &key_path);
         let mut command = duovec();
-        // Huge pages stay whole while one byte of them is in use.
-        command.env("MIMALLOC_ALLOW_THP", "0").args(["serve", "--engine", "fake", "--package"]);
-        command.arg(tiny()).args(["--http-threads", "2", "--max-body-bytes", "1000000"]);
+        command.args(["serve", "--engine", "fake", "--package"]).arg(tiny());
+        command.args(["--http-threads", "2", "--max-body-bytes", "1000000"]);
         command.arg("--max-inflight-bytes").arg(INFLIGHT.to_string());
         if tls {
             command.arg("--tls-cert").arg(cert_path).arg("--tls-key").arg(key_path);

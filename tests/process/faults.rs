@@ -220,6 +220,14 @@ async fn large_bodies_at_once_are_in_memory_about_twice() {
     }
 }
 
+/// They stay whole while one byte of them is in use.
+#[test]
+fn a_ready_server_takes_no_more_huge_pages() {
+    let server = ready_fake(&[]);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it lives");
+    assert!(status.contains("THP_enabled:\t0"), "{status}");
+}
+
 pub(crate) fn memory_kib(pid: u32, field: &str) -> i64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let line = status.lines().find(|line| line.starts_with(field)).expect("Linux tells it");
