@@ -104,8 +104,9 @@ def digest(path: Path) -> str:
 
 def cache_folder() -> Path:
     """That of lib/setup.sh."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("DUOVEC_CACHE_DIR") or home / "duovec")
+    home = os.environ.get("HOME") or "/tmp"
+    general = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    return Path(os.environ.get("DUOVEC_CACHE_DIR") or f"{general}/duovec").absolute()
 
 
 def enter(*more: Path) -> None:
