@@ -28,31 +28,13 @@ set -euo pipefail
 # shellcheck source=scripts/lib/gpu.sh
 . "$ROOT/scripts/lib/gpu.sh"
 
-# check_flags ARGUMENTS OF duovec serve...: refuses one that is no flag, or is left over, before
-# anything is made that takes minutes.
-check_flags() {
-    local name
-    while [ $# -gt 0 ]; do
-        name=${1%%=*}
-        [ "$name" = --config ] || grep -qF "| \`$name\`" "$ROOT/docs/settings.md" ||
-            die "$1 is no flag of duovec serve: docs/settings.md lists them"
-        # Each takes a value, which may stand behind it.
-        [ "$name" != "$1" ] || [ $# = 1 ] || shift
-        shift
-    done
-}
-
 answer_help "$@"
 need_python
-arguments=() wishes=()
+# What flags.py assigns: a wrong flag is refused before anything is made that takes minutes.
+arguments=() wishes=() GPU='' package='' precision=''
 assignments=$(python3 "$ROOT/scripts/model_export/flags.py" "$@") || exit
 eval "$assignments"
-GPU=true
-set --
-for argument in "${arguments[@]}"; do
-    if [ "$argument" = --cpu ]; then GPU=false; else set -- "$@" "$argument"; fi
-done
-check_flags "$@"
+set -- "${arguments[@]}"
 need_tools
 need_cache
 ensure_venv "$ROOT/scripts/requirements.txt"
@@ -60,18 +42,18 @@ if [ "${#wishes[@]}" -gt 0 ]; then
     package=$("$PYTHON" "$ROOT/scripts/export_onnx.py" --precision fp32 "${wishes[@]}") ||
         die "the model cannot be served; the reason stands above"
     set -- "$@" --package "$package"
-elif ! package=$(setting package "$@"); then
+elif [ -z "$package" ]; then
     ensure_package
     package="$ROOT/engines/$PACKAGE_NAME"
     export DUOVEC_PACKAGE=$package
 fi
-if [ "$(setting precision "$@")" = int8 ]; then
+if [ "$precision" = int8 ]; then
     GPU=false
     ensure_int8 "$package"
 fi
 if [ "$GPU" = true ] && has_gpu; then
     ready=$(mktemp)
-    if (prepare_gpu "$ready" "$package" "$@"); then
+    if (prepare_gpu "$ready" "$package"); then
         mapfile -t command <"$ready"
         rm -f "$ready"
         say "starting ${command[0]} for the GPU"

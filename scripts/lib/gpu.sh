@@ -1,36 +1,13 @@
 # shellcheck shell=bash
 # Serving on a machine with an NVIDIA driver: TensorRT as it is installed or from NVIDIA's wheels,
-# and a binary with it. Sourced after setup.sh and tensorrt.sh.
+# and a binary with it. Sourced after setup.sh and tensorrt.sh; what the user set is in variables
+# that flags.py has assigned.
 
 # What NVIDIA publishes for each CUDA that a driver may know. Where it comes from is for pip's own
 # settings to say: PyPI has those of TensorRT for x86-64 only.
 TENSORRT_WHEELS_13=(tensorrt-cu13-libs==11.4.0.106 nvidia-cuda-runtime==13.5.37)
 TENSORRT_WHEELS_12=(tensorrt-cu12-libs==11.4.0.106 nvidia-cuda-runtime-cu12==12.9.79)
 TENSORRT_MB=9000
-
-# setting NAME ARGUMENTS OF duovec...: the value that the user gave it, as a flag, a variable or in
-# the file of settings; fails when he gave none.
-setting() {
-    local name=$1 variable one before='' file=${DUOVEC_CONFIG:-} value
-    shift
-    for one in "$@"; do
-        case $before in
-            "--$name") printf '%s\n' "$one" && return ;;
-            --config) file=$one ;;
-        esac
-        case $one in
-            "--$name="*) printf '%s\n' "${one#*=}" && return ;;
-            --config=*) file=${one#*=} ;;
-        esac
-        before=$one
-    done
-    variable=DUOVEC_$(tr 'a-z-' 'A-Z_' <<<"$name")
-    value=${!variable:-}
-    if [ -z "$value" ] && [ -n "$file" ]; then
-        value=$(sed -n "s/^ *${name//-/_} *= *[\"']*\([^\"'#]*[^\"'# ]\).*/\1/p" "$file") || return
-    fi
-    [ -n "$value" ] && printf '%s\n' "$value"
-}
 
 fill_tensorrt_wheels() {
     local log="$NEW.log"
@@ -44,12 +21,12 @@ fill_tensorrt_wheels() {
     rm -f "$log"
 }
 
-# ensure_tensorrt_libraries ARGUMENTS OF duovec...: SETTINGS name TensorRT and the CUDA runtime when
-# neither the user nor the loader knows where they are.
+# ensure_tensorrt_libraries: SETTINGS name TensorRT and the CUDA runtime when neither the user nor
+# the loader knows where they are.
 ensure_tensorrt_libraries() {
     local cuda wheels folder found
-    if found=$(setting tensorrt-library-dir "$@"); then
-        say "TensorRT is that in $found"
+    if [ -n "${tensorrt_library_dir:-}" ]; then
+        say "TensorRT is that in $tensorrt_library_dir"
         return
     fi
     if found=$(installed_library 'libnvinfer\.so\.1[01]|libtensorrt_rtx\.so\.1'); then
@@ -71,21 +48,20 @@ ensure_tensorrt_libraries() {
     SETTINGS+=("DUOVEC_TENSORRT_LIBRARY_DIR=$folder/tensorrt_libs")
     found=$(find "$folder/nvidia" -name 'libcudart.so.1[23]' 2>/dev/null | head -n 1)
     [ -n "$found" ] || die "the wheel ${wheels[1]} has no libcudart"
-    setting cuda-library-dir "$@" >/dev/null ||
+    [ -n "${cuda_library_dir:-}" ] ||
         SETTINGS+=("DUOVEC_CUDA_LIBRARY_DIR=$(dirname "$found")")
 }
 
-# prepare_gpu FILE PACKAGE ARGUMENTS OF duovec...: all of it; writes the binary and the variables to
-# serve with into FILE, a line each. Ends the shell it runs in where a step fails.
+# prepare_gpu FILE PACKAGE: all of it; writes the binary and the variables to serve with into FILE,
+# a line each. Ends the shell it runs in where a step fails.
 prepare_gpu() {
     local file=$1 package=$2
-    shift 2
     SETTINGS=()
-    ensure_tensorrt_libraries "$@"
+    ensure_tensorrt_libraries
     ensure_tensorrt
     ensure_binary default,tensorrt,tensorrt-rtx
     # An fp16 graph would be preferred to a bf16 one, which was made on purpose.
     [ -e "$package/model.bf16.onnx" ] || ensure_fp16 "$package"
-    setting build-plan "$@" >/dev/null || SETTINGS+=(DUOVEC_BUILD_PLAN=true)
+    [ -n "${build_plan:-}" ] || SETTINGS+=(DUOVEC_BUILD_PLAN=true)
     printf '%s\n' "$BINARY" "${SETTINGS[@]}" >"$file"
 }

@@ -4,7 +4,6 @@ OpenVINO's libraries are those of its own wheel. The default package is made in 
 the first start, as scripts/serve.sh makes it in a clone.
 """
 
-import argparse
 import contextlib
 import ctypes
 import fcntl
@@ -18,16 +17,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "duovec"
 SCRIPTS = HERE / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+from default_package.command import cache_folder  # noqa: E402
+from model_export import flags  # noqa: E402
+
 CPUINFO = Path("/proc/cpuinfo")
 WITH_A_MODEL = ("serve", "bench", "embed", "batch", "adopt")
 """Commands that may have to make a package; `check` only looks at what is there."""
-PREPARED = ("config", "openvino_library_dir", "package", "precision")
+PREPARED = ("openvino_library_dir", "package", "precision")
 PLAIN = "libopenvino_c.so"
 PACKAGE_MB = 700
 """What make_default_package.py asks for."""
@@ -59,9 +61,6 @@ def with_package(arguments: list[str]) -> list[str]:
 
     `pull` has the model's name behind it, and ends with the path of its package.
     """
-    sys.path.insert(0, str(SCRIPTS))
-    from model_export import flags
-
     try:
         wishes, others = flags.split(arguments)
         pulled = others[1:] if others[:1] == ["pull"] and len(others) == 2 else []
@@ -87,7 +86,7 @@ def made(*wishes: str) -> str:
 
 def prepare(arguments: list[str]) -> dict[str, str]:
     """Defaults of settings that the user did not give, as variables of the program."""
-    given = settings(arguments)
+    given = flags.settings(arguments, *PREPARED)
     model = arguments[:1] and arguments[0] in WITH_A_MODEL
     if not {"-h", "--help"}.isdisjoint(arguments) or not (model or arguments[:1] == ["check"]):
         return {}
@@ -102,20 +101,6 @@ def prepare(arguments: list[str]) -> dict[str, str]:
         if model:
             make(package, eight_bits=given["precision"] == "int8")
     return defaults
-
-
-def settings(arguments: list[str]) -> dict[str, str | None]:
-    """Those of PREPARED that the user gave: as a flag, a variable or in the file of settings."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in PREPARED:
-        variable = os.environ.get(f"DUOVEC_{name.upper()}")
-        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, nargs="?", default=variable)
-    given = vars(parser.parse_known_args(arguments)[0])
-    try:
-        file = tomllib.loads(Path(given["config"] or os.devnull).read_text("utf-8"))
-    except (OSError, ValueError):
-        file = {}  # The program says what is wrong with it.
-    return {name: value or file.get(name) for name, value in given.items()}
 
 
 def check_glibc() -> None:
@@ -138,13 +123,6 @@ def check_machine() -> None:
         raise CannotStart(f"{error}: install it (Debian's package: libstdc++6)") from error
     if platform.machine() == "x86_64" and not re.search(r"\bavx2\b", CPUINFO.read_text()):
         say("this processor has no AVX2: the model runs, several times slower than with it")
-
-
-def cache_folder() -> Path:
-    """Of scripts/serve.sh too."""
-    environment = os.environ
-    general = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME', '/tmp')}/.cache"
-    return Path(environment.get("DUOVEC_CACHE_DIR") or f"{general}/duovec").absolute()
 
 
 def need_to_write(cache: Path) -> None:
