@@ -93,9 +93,9 @@ class Checks(Programs):
                     f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after."
                 )
                 self.golden(server, package)
-                status, deep = server.get("/health/deep")
+                status, deep = server.ask("/health/deep")
                 self.report.check(status == 200, f"the deep check passes after the load: {deep}")
-                _, health = server.get("/health")
+                _, health = server.ask("/health")
                 self.report.code(json.dumps(health["tuning"], indent=1))
                 self.stop(server)
             samples.tell(self.report)

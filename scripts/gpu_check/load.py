@@ -8,14 +8,13 @@ import base64
 import json
 import math
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from default_package.errors import PackageError
 from gpu_check.report import Report, SkipSection
-from gpu_check.server import Server, request
-from load.wrk import Found, Wrk
+from gpu_check.server import Server
+from load.wrk import Found, Wrk, together
 
 #: Different requests of a run.
 BODIES = 256
@@ -23,15 +22,8 @@ BODIES = 256
 COSINE_MIN = 0.9995
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Clients at once, and texts of each request."""
-
-    clients: int
-    texts: int
-
-
-SHAPES = [Shape(1, 1), Shape(16, 1), Shape(64, 1), Shape(4, 32)]
+#: Clients at once, and texts of each request.
+SHAPES = [(1, 1), (16, 1), (64, 1), (4, 32)]
 
 
 def find_wrk() -> Wrk:
@@ -47,22 +39,23 @@ def texts_of(golden: Path) -> list[str]:
     return [item["text"] for item in json.loads(golden.read_text())["items"] if item["text"]]
 
 
-def bodies(texts: list[str], shape: Shape) -> str:
-    """Requests, one a line, each with other texts."""
+def bodies(texts: list[str], each: int) -> str:
+    """Requests of so many texts, one a line, each with other ones."""
     lines = []
     for number in range(BODIES):
-        first = number * shape.texts
-        chosen = [texts[(first + at) % len(texts)] for at in range(shape.texts)]
+        chosen = [texts[(number * each + at) % len(texts)] for at in range(each)]
         lines.append(json.dumps({"input": chosen, "encoding_format": "base64"}))
     return "\n".join(lines) + "\n"
 
 
-def run(wrk: Wrk, server: Server, texts: list[str], shape: Shape, seconds: float) -> Found:
+def run(
+    wrk: Wrk, server: Server, texts: list[str], clients: int, each: int, seconds: float
+) -> Found:
     """Runs one shape."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write(bodies(texts, shape))
+        file.write(bodies(texts, each))
         file.flush()
-        return wrk.run(f"{server.url}/v1/embeddings", shape.clients, seconds, Path(file.name))
+        return wrk.run(f"{server.url}/v1/embeddings", clients, seconds, Path(file.name))
 
 
 def run_all(report: Report, server: Server, texts: list[str], seconds: float) -> None:
@@ -71,25 +64,20 @@ def run_all(report: Report, server: Server, texts: list[str], seconds: float) ->
     wrk runs for whole seconds, so a short time is for the first shapes alone.
     """
     wrk, shapes = find_wrk(), SHAPES[: max(1, int(seconds))]
-    found = [(shape, run(wrk, server, texts, shape, seconds / len(shapes))) for shape in shapes]
-    rows = []
-    for shape, one in found:
-        spread = one.spread
-        rows.append(
-            [
-                f"{shape.clients} x {shape.texts}",
-                str(one.requests),
-                f"{one.requests * shape.texts / one.seconds:,.0f}",
-                *(f"{spread[name]:.2f}" for name in ("p50", "p90", "p99", "max")),
-            ]
-        )
+    found, rows = [], []
+    for clients, each in shapes:
+        one = run(wrk, server, texts, clients, each, seconds / len(shapes))
+        found.append(one)
+        rate = f"{one.requests * each / one.seconds:,.0f}"
+        spread = [f"{one.spread[name]:.2f}" for name in ("p50", "p90", "p99", "max")]
+        rows.append([f"{clients} x {each}", str(one.requests), rate, *spread])
     head = ["clients x texts", "requests", "texts/s", "p50 ms", "p90 ms", "p99 ms", "max ms"]
     report.table(head, rows)
-    requests = sum(one.requests for _, one in found)
-    errors = sum(one.refused + one.broken for _, one in found)
-    took = sum(one.seconds for _, one in found)
+    whole = together(found)
+    errors = whole.refused + whole.broken
     report.check(
-        errors == 0 and requests > 0, f"{requests} requests in {took:.0f} s, {errors} errors"
+        errors == 0 and whole.requests > 0,
+        f"{whole.requests} requests in {whole.seconds:.0f} s, {errors} errors",
     )
 
 
@@ -114,21 +102,11 @@ def weight_difference(seen: dict[str, float], golden: list[Any]) -> float:
 def compare(server: Server, golden: Path) -> tuple[float, float, int]:
     """Lowest cosine and largest difference of a weight over all items, and how many there are."""
     items = json.loads(golden.read_text())["items"]
-    connection = server.connect()
     lowest, largest = 1.0, 0.0
+    form = {"encoding_format": "base64", "sparse_format": "dict"}
     for item in items:
-        body = {
-            "input": item["text"],
-            "input_type": item["input_type"],
-            "encoding_format": "base64",
-            "sparse_format": "dict",
-        }
-        status, answer = request(
-            connection, "POST", "/v1/embeddings:both", json.dumps(body).encode()
-        )
-        if status != 200:
-            raise RuntimeError(f"status {status}: {answer}")
-        seen = answer["data"][0]
+        asked = {"input": item["text"], "input_type": item["input_type"]}
+        [seen] = server.items("/v1/embeddings:both", **asked, **form)
         lowest = min(lowest, cosine(floats(seen["embedding"]), floats(item["dense"])))
         largest = max(largest, weight_difference(seen["sparse_values"], item["sparse"]))
     return lowest, largest, len(items)

@@ -1,6 +1,5 @@
 """A started server of tests/clients, and what its log, /proc and its answers tell of it."""
 
-import http.client
 import json
 import sys
 from datetime import datetime
@@ -35,22 +34,5 @@ class Server(clients.Server):
 
     def figures(self) -> dict[str, int]:
         """The engine's numbers, such as the free memory of its GPUs."""
-        tuning: dict[str, Any] = self.get("/health")[1]["tuning"]
+        tuning: dict[str, Any] = self.ask("/health")[1]["tuning"]
         return dict(tuning.get("engine_figures") or {})
-
-    def connect(self) -> http.client.HTTPConnection:
-        """A connection that stays open."""
-        return http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)
-
-    def get(self, path: str) -> tuple[int, Any]:
-        """One answer."""
-        return request(self.connect(), "GET", path)
-
-
-def request(
-    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None
-) -> tuple[int, Any]:
-    """Status and JSON of one exchange."""
-    connection.request(method, path, body, {"content-type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())

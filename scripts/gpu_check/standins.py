@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_check.libraries import PACKAGE
 from gpu_check.report import SkipSection
-from gpu_check.server import request
 
 if TYPE_CHECKING:
     from gpu_check.checks import Checks
@@ -116,7 +115,7 @@ def captures(own: Checks, package: Path) -> None:
             captured > 0 and refused == 0,
             f"{WORKERS} workers captured {captured} graphs, {refused} of them could not",
         )
-        status, deep = server.get("/health/deep")
+        status, deep = server.ask("/health/deep")
         own.report.check(status == 200, f"every worker gives the canary's numbers: {deep}")
         own.stop(server)
 
@@ -129,10 +128,9 @@ def fault(own: Checks, package: Path) -> None:
     with faulty.serve(package, *more, "--workers-per-device", "2") as server:
         seen: Counter[int] = Counter()
         give_up = time.monotonic() + own.limit.seconds(FAULT_SECONDS_MAX)
-        body = json.dumps({"input": "hello world"}).encode()
         while server.process.poll() is None and time.monotonic() < give_up:
             try:
-                seen[request(server.connect(), "POST", "/v1/embeddings", body)[0]] += 1
+                seen[server.ask("/v1/embeddings", input="hello world")[0]] += 1
             except (OSError, http.client.HTTPException):
                 break
         code = server.process.wait(max(1.0, give_up - time.monotonic()))
