@@ -8,15 +8,10 @@ from load.report import Figure, at_least, at_most, share
 from .rows import Row
 from .scenarios import DEFAULT, FAKE
 
-
-def milliseconds(value: float) -> str:
-    """0.3 -> `0.30 ms`."""
-    return f"{value:.2f} ms"
-
-
-def rate(value: float) -> str:
-    """15000 -> `15,000 requests/s`."""
-    return f"{value:,.0f} requests/s"
+milliseconds = "{:.2f} ms".format
+"""0.3 -> `0.30 ms`."""
+rate = "{:,.0f} requests/s".format
+"""15000 -> `15,000 requests/s`."""
 
 
 def capacity_of(rows: list[Row]) -> float:
