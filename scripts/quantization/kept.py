@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from default_package import manifest
 from default_package.checks import demand
 
 from . import score
@@ -57,8 +56,12 @@ def check(kept: Kept, content: dict[str, Any]) -> None:
 
 
 def save(kept: Kept) -> None:
-    """`find` reads it from now on."""
-    manifest.save(asdict(kept), PATH)
+    """`find` reads it from now on. A range stands on one line."""
+    stored = asdict(kept)
+    rows = (f"{json.dumps(name)}: {json.dumps(one)}" for name, one in stored.pop("ranges").items())
+    head = json.dumps(stored, indent=1).removesuffix("\n}")
+    text = f'{head},\n "ranges": {{\n  ' + ",\n  ".join(rows) + "\n }\n}\n"
+    PATH.write_text(text, encoding="utf-8")
 
 
 def _digests(content: dict[str, Any], names: Iterable[str]) -> dict[str, str]:
