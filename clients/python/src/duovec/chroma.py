@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Self
 
 from chromadb.api.types import (
     Documents,
@@ -39,17 +39,15 @@ class _Settings:
     def get_config(self) -> dict[str, Any]:
         return {"servers": self.servers, "api_key_env_var": self.api_key_env_var}
 
+    @classmethod
+    def build_from_config(cls, config: dict[str, Any]) -> Self:
+        """The function of a collection that is opened again."""
+        return cls(**config)
+
 
 @register_embedding_function
 class DuovecEmbeddingFunction(_Settings, EmbeddingFunction[Documents]):
     """Dense vectors; documents are passages, queries are queries."""
-
-    def __init__(
-        self,
-        servers: str | list[str] = "http://127.0.0.1:8080",
-        api_key_env_var: str | None = None,
-    ) -> None:
-        super().__init__(servers, api_key_env_var)
 
     def __call__(self, input: Documents) -> Embeddings:
         """Vectors of documents."""
@@ -68,22 +66,10 @@ class DuovecEmbeddingFunction(_Settings, EmbeddingFunction[Documents]):
         """The name that Chroma keeps with a collection."""
         return "duovec"
 
-    @staticmethod
-    def build_from_config(config: dict[str, Any]) -> DuovecEmbeddingFunction:
-        """The function of a collection that is opened again."""
-        return DuovecEmbeddingFunction(**config)
-
 
 @register_sparse_embedding_function
 class DuovecSparseEmbeddingFunction(_Settings, SparseEmbeddingFunction[Documents]):
     """Lexical weights, for Chroma's cloud: the local Chroma has no index for them."""
-
-    def __init__(
-        self,
-        servers: str | list[str] = "http://127.0.0.1:8080",
-        api_key_env_var: str | None = None,
-    ) -> None:
-        super().__init__(servers, api_key_env_var)
 
     def __call__(self, input: Documents) -> SparseVectors:
         """Weights of documents."""
@@ -101,8 +87,3 @@ class DuovecSparseEmbeddingFunction(_Settings, SparseEmbeddingFunction[Documents
     def name() -> str:
         """The name that Chroma keeps with a collection."""
         return "duovec_sparse"
-
-    @staticmethod
-    def build_from_config(config: dict[str, Any]) -> DuovecSparseEmbeddingFunction:
-        """The function of a collection that is opened again."""
-        return DuovecSparseEmbeddingFunction(**config)
