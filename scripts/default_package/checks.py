@@ -109,11 +109,7 @@ def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> N
 
 
 def check_neighbours(
-    runtime: Runtime,
-    network: Architecture,
-    seed: int = 0,
-    *,
-    word_max: float = NEIGHBOURS_WEIGHT_MAX,
+    runtime: Runtime, network: Architecture, seed: int = 0, word_max: float = NEIGHBOURS_WEIGHT_MAX
 ) -> None:
     """No text sees another one: its outputs are those that it has alone, whatever is beside it.
 
@@ -141,11 +137,8 @@ def check_neighbours(
             weights[at.row, at.tokens] = 0.0
         demand(not dense.any(), "a span without weights is not zero")
         demand(not weights.any(), "padding has token weights")
-    say(
-        f"neighbours: cosine min {least:.8f}, largest weight difference "
-        f"{max(largest, of_words):.8f} "
-        f"to the same texts alone"
-    )
+    differs = f"largest weight difference {max(largest, of_words):.8f}"
+    say(f"neighbours: cosine min {least:.8f}, {differs} to the same texts alone")
     demand(least >= NEIGHBOURS_COSINE_MIN, "a text's vectors depend on what is beside it")
     is_same = largest <= NEIGHBOURS_WEIGHT_MAX and of_words <= word_max
     demand(is_same, "a text's weights depend on what is beside it")

@@ -94,7 +94,6 @@ class Words:
     """Of one and what the head says, one behind the other."""
     is_tied: bool = True
     """Whether the head's last product is with the word table."""
-
     silent: tuple[int, ...] = ()
     """Words without weights."""
 

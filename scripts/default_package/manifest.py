@@ -34,8 +34,6 @@ plans canary"""
 """In the order of the file; some are only there where the model has what they say."""
 WORDS_ROOM = 5
 """Times as far as other lexical weights, those of any words may be from the golden ones."""
-
-
 RANGES = Path(__file__).with_name("small_vectors.json")
 """Where the numbers of the default package's vectors lie: docs/decisions/0055 says how."""
 

@@ -65,11 +65,7 @@ def alone(sequence: Sequence[int], pooling: str = "mean") -> Batch:
 
 
 def batch(
-    sequences: Sequence[Sequence[int]],
-    rows: list[list[int]],
-    length: int,
-    pad: int,
-    pooling: str,
+    sequences: Sequence[Sequence[int]], rows: list[list[int]], length: int, pad: int, pooling: str
 ) -> Batch:
     """The sequences whose numbers are in `rows`; a row without any is padding."""
     ids = np.full((len(rows), length), pad, np.int32)

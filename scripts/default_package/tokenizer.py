@@ -3,15 +3,7 @@
 import sentencepiece
 import tokenizers
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
-from tokenizers import (
-    AddedToken,
-    Regex,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from .wheel import Vocabulary
 

@@ -60,11 +60,8 @@ def read(folder: Path, parts: list[Module]) -> tuple[Splade, str]:
     about = JsonFile(folder / parts[1].place / "config.json")
     about.demand_known(KEYS.__contains__)
     about.demand(about.get(STRATEGY, "max") == "max", STRATEGY, "only 'max' can be served")
-    activation, only = (
-        about.get(ACTIVATION, "relu"),
-        f"only {' or '.join(LOGARITHMS)} can be served",
-    )
-    about.demand(activation in LOGARITHMS, ACTIVATION, only)
+    activation, only = about.get(ACTIVATION, "relu"), " or ".join(LOGARITHMS)
+    about.demand(activation in LOGARITHMS, ACTIVATION, f"only {only} can be served")
     source = f"{about.path.relative_to(folder)}, {ACTIVATION}"
     return Splade(LOGARITHMS[activation], questions), source
 

@@ -18,14 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from default_package import vocabulary
 from default_package.choices import Pooling
-from default_package.encoder import (
-    WORD_TABLE,
-    Architecture,
-    Config,
-    Encoder,
-    Words,
-    tensor_shapes,
-)
+from default_package.encoder import WORD_TABLE, Architecture, Config, Encoder, Words, tensor_shapes
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import FAMILIES, TINY, random_encoder

@@ -30,11 +30,4 @@ def measure_with_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def quantize(package: Path, precision: str, *, quick: bool = False, keep: bool = False) -> None:
-    add.run(
-        argparse.Namespace(
-            precision=precision,
-            package=package,
-            quick=quick,
-            keep=keep,
-        )
-    )
+    add.run(argparse.Namespace(precision=precision, package=package, quick=quick, keep=keep))

@@ -138,11 +138,7 @@ def test_a_connection_that_is_cut_goes_on(
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_an_interrupted_download_goes_on_with_the_next_run(
-    hub: FakeHub,
-    files: Files,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    ranges: bool,
+    hub: FakeHub, files: Files, monkeypatch: pytest.MonkeyPatch, *, ranges: bool
 ) -> None:
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
@@ -306,10 +302,7 @@ def test_a_name_that_is_none_is_one_sentence(hub: FakeHub, model: str, sentence:
     ],
 )
 def test_a_hub_that_refuses_is_one_sentence(
-    hub: FakeHub,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    sentence: str,
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, status: int, sentence: str
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     hub.status = status

@@ -103,10 +103,7 @@ class Memo:
         return wanted, mine
 
     def _run(
-        self,
-        texts: dict[bytes, str],
-        mine: dict[bytes, Future[_One]],
-        input_type: InputType | None,
+        self, texts: dict[bytes, str], mine: dict[bytes, Future[_One]], input_type: InputType | None
     ) -> None:
         try:
             made = self._client.both(list(texts.values()), input_type=input_type)
