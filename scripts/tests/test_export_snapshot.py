@@ -154,10 +154,7 @@ def test_a_folder_without_a_configuration_is_named(tmp_path: Path, text: str | N
         snapshots.open_encoder(tmp_path)
 
 
-def test_random_rows_do_not_depend_on_how_they_are_asked_for() -> None:
-    encoder = random_encoder.make(snapshots.architecture(), 3, with_head=True)
-    whole = encoder.word_rows(slice(0, 450))
-    np.testing.assert_array_equal(encoder.word_rows(slice(440, 441)), whole[440:441])
-    np.testing.assert_array_equal(encoder.word_rows(slice(7, 9)), whole[7:9])
+def test_random_numbers_have_the_mean_0_and_the_deviation_1() -> None:
+    whole = random_encoder.make(snapshots.architecture(), 3, with_head=True).word_rows(slice(None))
     assert abs(float(whole.mean())) < 0.05
     assert abs(float(whole.std()) - 1.0) < 0.05
