@@ -58,6 +58,7 @@ mod reply;
 mod request_id;
 mod rerank;
 mod route;
+mod single;
 mod state;
 mod tei;
 mod timeline;

@@ -4,17 +4,20 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use actix_web::http::header::HeaderMap;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::error::{ApiError, Code};
+use super::single::single;
 use super::watched::Watched;
 use settings::secret::ApiKey;
 
 pub(super) mod key_file;
 
 use key_file::{KeyFile, KeyFileError};
+
+const AUTHORIZATION: &str = "authorization";
 
 /// SHA-256 of a key: all are equally long, so that a comparison takes equally long.
 type KeyDigest = [u8; 32];
@@ -57,7 +60,10 @@ impl Keys {
         let of_file = self.file.as_ref().map(|file| file.current());
         let keys = self.fixed.iter().chain(of_file.iter().flat_map(|keys| keys.iter()));
         let refuse = |message| Err(ApiError::new(Code::InvalidApiKey, message));
-        let Some(shown) = headers.get(AUTHORIZATION) else {
+        let Ok(shown) = single(headers, AUTHORIZATION) else {
+            return refuse("the header Authorization comes more than once; send it once");
+        };
+        let Some(shown) = shown else {
             return refuse("this server wants an API key; send Authorization: Bearer <key>");
         };
         if holds(keys, token(shown.as_bytes())) {
@@ -93,7 +99,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use actix_web::http::header::HeaderValue;
+    use actix_web::http::header::{self, HeaderValue};
 
     fn keys(keys: &[&str], file: Option<&Path>) -> Keys {
         let keys: Vec<ApiKey> = keys.iter().copied().map(ApiKey::new).collect();
@@ -106,7 +112,7 @@ mod tests {
 
     fn passes(keys: &Keys, value: &'static str) -> bool {
         let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
         keys.check(&headers).is_ok()
     }
 

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 
 use super::error::{ApiError, Code};
 use super::patience::Patience;
+use super::single::single;
 use crate::service::earned_bytes;
 use settings::limits::MaxBodyBytes;
 
@@ -65,7 +66,7 @@ pub(super) fn check_headers(headers: &HeaderMap, limit: MaxBodyBytes) -> Result<
 
 /// A header that is absent counts as empty.
 fn header_text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, ApiError> {
-    headers.get(name).map_or(Ok(""), |value| {
+    single(headers, name)?.map_or(Ok(""), |value| {
         value.to_str().map_err(|_| {
             let message = format!("the header {name} is not ASCII; send another or none");
             ApiError::of(Code::UnsupportedMediaType, name, message)

@@ -15,6 +15,7 @@ use super::patience::Patience;
 use super::payload::{self, Body, InputLimits, ItemScanner, Question};
 use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
+use super::single::single;
 use super::state::AppState;
 use super::timeline::{SERVER_TIMING, Timeline, X_COMPUTE_TOKENS};
 use crate::service::{EmbedError, EmbedReply, Permit, RequestHead, Vectors, Wanted, ignores};
@@ -216,7 +217,7 @@ pub(super) const fn input_limits(config: &HttpConfig) -> InputLimits {
 /// The request's time: the server's own, or what the client asks for, cut to the longest one that
 /// the operator allows. Says whether it was cut.
 fn timeout(headers: &HeaderMap, config: &HttpConfig) -> Result<(Duration, bool), ApiError> {
-    let Some(value) = headers.get(X_REQUEST_TIMEOUT_MS) else {
+    let Some(value) = single(headers, X_REQUEST_TIMEOUT_MS)? else {
         return Ok((Duration::from_millis(config.request_timeout.get()), false));
     };
     let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -232,7 +233,7 @@ fn timeout(headers: &HeaderMap, config: &HttpConfig) -> Result<(Duration, bool),
 }
 
 fn priority(headers: &HeaderMap) -> Result<Option<Priority>, ApiError> {
-    match headers.get(X_PRIORITY).map(HeaderValue::as_bytes) {
+    match single(headers, X_PRIORITY)?.map(HeaderValue::as_bytes) {
         None => Ok(None),
         Some(b"interactive") => Ok(Some(Priority::Interactive)),
         Some(b"bulk") => Ok(Some(Priority::Bulk)),

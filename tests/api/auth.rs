@@ -45,3 +45,14 @@ fn an_emptied_file_revokes_its_keys_and_opens_the_server_to_nobody() {
     assert_eq!(others, [401, 401]);
     assert_eq!(server.post_bytes(DENSE, TEXT).status, 401);
 }
+
+#[test]
+fn two_keys_in_two_headers_open_nothing() {
+    let server = Server::set(|config| config.http.api_keys = vec![ApiKey::new("right")]);
+    for keys in [["Bearer right", "Bearer wrong"], ["Bearer right"; 2]] {
+        let twice = keys.map(|key| ("authorization", key));
+        let answer = server.post_with(DENSE, &twice, TEXT);
+        answer.refused("invalid_api_key", "").says("send it once");
+    }
+    server.post_with(DENSE, &[("authorization", "Bearer right")], TEXT).ok();
+}

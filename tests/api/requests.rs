@@ -118,3 +118,19 @@ fn request_ids_come_back_when_printable_and_short_and_are_made_otherwise() {
     made.dedup();
     assert_eq!(made.len(), 5);
 }
+
+/// Of two, a proxy in front may read the one and the server the other, so none is believed.
+#[test]
+fn a_header_that_comes_twice_is_refused_by_its_name() {
+    let server = Server::ready();
+    for (name, values) in [
+        ("content-type", ["application/json", "text/plain"]),
+        ("content-encoding", ["identity", "gzip"]),
+        ("x-request-timeout-ms", ["60000", "1"]),
+        ("x-priority", ["bulk", "bulk"]),
+    ] {
+        let twice = values.map(|value| (name, value));
+        server.post_with(DENSE, &twice, TEXT).refused("invalid_value", name).says("send it once");
+        server.post_with(DENSE, &twice[..1], TEXT).ok();
+    }
+}

@@ -7,7 +7,8 @@ use super::{assert_none, uses_of_higher_layers};
 const HTTP_LAYERS: &[&[&str]] = &[
     &["connection/paused", "headers", "request_id", "reply", "timeline", "watched"],
     &["connection/activity", "connection/streams", "error", "patience"],
-    &["auth", "body", "connection/timed_stream", "cors", "held", "tls", "unix_socket"],
+    &["connection/timed_stream", "cors", "held", "single", "tls", "unix_socket"],
+    &["auth", "body"],
     &["connection/gate", "connection/http_2", "connection/unread", "entrance", "state"],
     &["endpoint", "model_name"],
     &["payload", "record"],
