@@ -1,6 +1,7 @@
 //! `duovec batch`: a file of requests as OpenAI's Batch API takes them, answered without HTTP, in
 //! the order of the requests.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::load::{need_embeddings, package};
 use super::offline::Production;
@@ -193,6 +195,8 @@ struct Requests<'a> {
     lines: Lines,
     service: &'a EmbeddingService,
     config: &'a HttpConfig,
+    /// Digests of the `custom_id`s so far, and the line of each.
+    custom_ids: HashMap<[u8; 32], u64>,
     /// For the first request that asks for a prompt in vain.
     warning: Once,
 }
@@ -208,7 +212,8 @@ impl<'a> Requests<'a> {
             _ => CorpusError::wrong_name(path, error),
         })?;
         let (path, lines) = (path.to_owned(), Lines::of(Box::new(file)));
-        Ok(Self { path, lines, service, config, warning: Once::new() })
+        let (custom_ids, warning) = (HashMap::new(), Once::new());
+        Ok(Self { path, lines, service, config, custom_ids, warning })
     }
 
     fn read(&mut self) -> Result<Option<Window<Vec<RequestLine>>>, CorpusError> {
@@ -224,6 +229,7 @@ impl<'a> Requests<'a> {
             digest.add(number.to_le_bytes());
             digest.add(line.as_deref().unwrap_or_else(|problem| problem.as_bytes()));
             let request = self.request(number, line);
+            let request = self.refuse_known_id(request);
             items += request.asked.as_ref().map_or(1, Asked::items);
             requests.push(request);
         }
@@ -231,6 +237,19 @@ impl<'a> Requests<'a> {
         let place = format!("line {} of {}", first.number, self.path.display());
         let (digest, bytes) = (digest.finish(), self.lines.position() - start);
         Ok(Some(Window { content: requests, digest, place, bytes }))
+    }
+
+    /// By its `custom_id` a client finds an answer, so two requests cannot have the same.
+    fn refuse_known_id(&mut self, request: RequestLine) -> RequestLine {
+        let RequestLine { number, custom_id: Some(id), .. } = &request else { return request };
+        let first = *self.custom_ids.entry(Sha256::digest(id).into()).or_insert(*number);
+        if first == *number {
+            return request;
+        }
+        let message = format!(
+            "line {number} has the custom_id of line {first}; give each request one of its own"
+        );
+        RequestLine::invalid(*number, request.custom_id, message)
     }
 
     fn request(&self, number: u64, line: Result<Vec<u8>, String>) -> RequestLine {

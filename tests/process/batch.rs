@@ -181,6 +181,36 @@ fn a_line_that_is_no_request_is_told_what_a_request_is() {
     }
 }
 
+/// Whoever looks an answer up by its name must not find another request's vectors.
+#[test]
+fn a_custom_id_that_came_before_is_refused_in_its_line() {
+    let bodies = ["one", "two", "three"].map(|text| json!({"input": text}));
+    let [first, second, third] = &bodies;
+    // The second part of the output knows the names of the first.
+    let many = json!({"input": vec!["filler"; 1024]});
+    let lines = [
+        request(1, "/v1/embeddings", first),
+        request(2, "/v1/embeddings", second),
+        request(1, "/v1/embeddings", third),
+        request(3, "/v1/embeddings", &many),
+        request(2, "/v1/nothing", second),
+    ];
+    let job = job(&lines);
+    has(&job.run_batch(3, &[]).stderr, &["2 of 5 requests failed"]);
+    let answers = job.lines("out.jsonl");
+    let is_answered = |at: usize| answers[at]["response"]["status_code"] == 200;
+    assert!([0, 1, 3].into_iter().all(is_answered));
+    for (at, told) in [
+        (2, "line 3 has the custom_id of line 1; give"),
+        (4, "line 5 has the custom_id of line 2; give"),
+    ] {
+        assert_eq!(answers[at]["custom_id"], lines[at]["custom_id"]);
+        assert_eq!(answers[at]["error"]["code"], "invalid_line");
+        let message = answers[at]["error"]["message"].as_str();
+        assert!(message.is_some_and(|text| text.starts_with(told)), "{message:?}");
+    }
+}
+
 /// More items than a server's queue holds, and none of them twice.
 #[test]
 fn an_empty_input_leaves_no_file_and_none_at_all_is_a_wrong_use() {
