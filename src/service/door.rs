@@ -27,6 +27,7 @@ use super::tokenizing::INLINE_BYTES;
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, ResidentModel};
 use crate::scheduler::Reservation;
 use clock::Moment;
+use model::package::manifest::ModelKind;
 use scheduling::batch::Priority;
 use scheduling::state::Announced;
 use settings::RaisedPriority;
@@ -298,8 +299,8 @@ impl EmbeddingService {
         if all <= INLINE_BYTES {
             return Ok(None);
         }
-        let limit = resident.package.manifest().max_input_tokens;
-        let tokens: Vec<usize> = bytes.map(|bytes| likely_tokens(bytes, limit)).collect();
+        let manifest = resident.package.manifest();
+        let tokens = likely_items(bytes.collect(), manifest.kind, manifest.max_input_tokens);
         let by_size = Priority::of(tokens.len(), tokens.iter().sum());
         let priority = self.priority(request.options.priority, by_size);
         let deadline = request.options.deadline;
@@ -323,6 +324,13 @@ impl EmbeddingService {
 /// Bytes of memory that a body may take of which so many have come.
 pub(crate) fn earned_bytes(came: u64, announced: u64) -> u64 {
     came.saturating_mul(2).min(announced).max(came)
+}
+
+/// Tokens of each item that texts of so many bytes run as. A cross-encoder reads the query, which
+/// is the last text, with each of the documents before it.
+fn likely_items(mut bytes: Vec<u64>, kind: ModelKind, limit: usize) -> Vec<usize> {
+    let query = bytes.pop_if(|_| kind == ModelKind::CrossEncoder).unwrap_or(0);
+    bytes.into_iter().map(|bytes| likely_tokens(bytes + query, limit)).collect()
 }
 
 /// Tokens of a text of `bytes` bytes, as a rule, at most `limit`.
@@ -351,6 +359,13 @@ mod tests {
         other.hold(700_000).expect("seven eighths");
         assert_eq!(large.hold_body(1), Err(Refusal::BytesExceeded));
         assert!(door.enter(SMALL_REQUEST_BYTES).is_ok_and(|mut small| small.hold_body(1).is_ok()));
+    }
+
+    #[test]
+    fn a_cross_encoder_reads_the_query_with_each_document() {
+        let texts = || vec![40, 0, 4000, 80];
+        assert_eq!(likely_items(texts(), ModelKind::Embedding, 512), [10, 1, 512, 20]);
+        assert_eq!(likely_items(texts(), ModelKind::CrossEncoder, 512), [30, 20, 512]);
     }
 
     #[test]

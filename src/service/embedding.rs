@@ -52,9 +52,8 @@ impl EmbeddingService {
         let least = held_bytes(&resident, &options, inputs, &TextsToRun::default(), answer);
         permit.hold_more(least)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
-        // Chunks are more than the texts for which room was reserved, and pairs are longer.
-        let are_whole = resident.package.manifest().kind != ModelKind::CrossEncoder;
-        let room = room.filter(|_| request.chunking.is_none() && are_whole);
+        // Chunks are more than the texts for which room was reserved.
+        let room = room.filter(|_| request.chunking.is_none());
         let texts = self.texts_to_run(&resident, request, reading, permit).await?;
         let tokenized = self.clock.now();
         let held = kept + held_bytes(&resident, &options, texts.answered(), &texts, answer);

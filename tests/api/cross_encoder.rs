@@ -103,3 +103,13 @@ fn the_longer_text_is_cut_first_unless_the_request_forbids_it() {
     assert_eq!(both["usage"]["total_tokens"], 2 * MAX_TOKENS);
     post(LONG_TEXT, "one", false).refused("context_length_exceeded", "query").says("query has");
 }
+
+/// A long text is tokenized on other threads, with places in the queue for its pairs.
+#[test]
+fn a_long_query_is_in_every_pair() {
+    let server = server();
+    let body = json!({"query": "a ".repeat(10_000), "documents": DOCUMENTS});
+    let answer = server.post(RERANK, &body).ok();
+    assert_eq!(answer["results"].as_array().map(Vec::len), Some(DOCUMENTS.len()));
+    assert_eq!(answer["usage"]["total_tokens"], DOCUMENTS.len() * MAX_TOKENS);
+}
