@@ -86,7 +86,6 @@ fn is_wrong_use(error: &anyhow::Error) -> bool {
     error.is::<ConfigError>() || matches!(error.downcast_ref(), Some(CorpusError::Options(_)))
 }
 
-/// The whole command line.
 pub(crate) fn command() -> Command {
     let config = Arg::new("config")
         .long("config")
@@ -136,7 +135,6 @@ pub(crate) fn command() -> Command {
         .subcommand(build)
 }
 
-/// An option with a value.
 fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }

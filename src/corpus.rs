@@ -93,7 +93,6 @@ pub(crate) trait Maker: Sync {
     fn part<'a>(&'a self, prepared: &'a Self::Prepared, rows: Vec<TextRow>) -> NewPart<'a>;
 }
 
-/// What runs the texts.
 pub(crate) struct Machine {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) shapes: Shapes,

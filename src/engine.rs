@@ -104,7 +104,6 @@ pub(crate) struct StageSums {
 }
 
 impl StageSums {
-    /// Adds the times of a further run, if it was timed.
     pub(crate) fn add(&mut self, run: StageTimes) {
         self.sums.copy_in += run.copy_in;
         self.sums.compute += run.compute;
@@ -112,7 +111,6 @@ impl StageSums {
         self.runs += u32::from(run != StageTimes::default());
     }
 
-    /// The mean of the timed runs.
     pub(crate) fn mean(&self) -> StageTimes {
         let runs = self.runs.max(1);
         StageTimes {

@@ -35,14 +35,12 @@ impl Phase {
 pub(crate) struct CurrentPhase(AtomicU8);
 
 impl Default for CurrentPhase {
-    /// Loading.
     fn default() -> Self {
         Self(AtomicU8::new(Phase::Loading as u8))
     }
 }
 
 impl CurrentPhase {
-    /// The phase now.
     pub(crate) fn get(&self) -> Phase {
         Phase::ALL[usize::from(self.0.load(Ordering::Acquire))]
     }
@@ -100,7 +98,6 @@ impl Status {
     }
 }
 
-/// What the canary did on one worker.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WorkerCheck {
     pub worker: usize,
@@ -114,7 +111,6 @@ pub(crate) struct WorkerCheck {
     pub failure: Option<CheckFailure>,
 }
 
-/// Where the canary failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckFailure {
     /// "queue", "run", "finite", "dense" or "sparse".

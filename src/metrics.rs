@@ -43,11 +43,9 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// All stages, in their order.
     pub(crate) const ALL: [Self; 6] =
         [Self::Parse, Self::Tokenize, Self::Queue, Self::Compute, Self::Select, Self::Serialize];
 
-    /// The name in labels and headers.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Parse => "parse",
@@ -95,7 +93,6 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// All metrics, at zero.
     pub(crate) fn new() -> Self {
         let registry = Registry::new();
         let counters = |metric: &Metric| {
@@ -128,7 +125,6 @@ impl Metrics {
         }
     }
 
-    /// A request was answered.
     pub(crate) fn answered(&self, route: &'static str, status: u16, took: Duration) {
         self.requests.with((route, status), IntCounter::inc);
         self.request_seconds.with((route, 0), |histogram| histogram.observe(took.as_secs_f64()));
@@ -139,7 +135,6 @@ impl Metrics {
         self.refusals.with((reason, 0), IntCounter::inc);
     }
 
-    /// The client of a request disconnected.
     pub(crate) fn cancelled(&self) {
         self.cancelled.inc();
     }
@@ -158,7 +153,6 @@ impl Metrics {
         }
     }
 
-    /// A batch gave its rows.
     pub(crate) fn ran(&self, batch: &BatchFigures) {
         self.batch_seconds.observe(batch.whole.as_secs_f64());
         for (histogram, took) in self.batch_stages.iter().zip(batch.stages) {

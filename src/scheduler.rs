@@ -116,9 +116,7 @@ pub struct Snapshot {
     pub(crate) stages: StageTimes,
 }
 
-/// What a worker is to do next.
 pub(crate) enum Work {
-    /// Items of requests.
     Run(Job),
     /// The shape that the worker wanted to warm up. It reports the end with `warm_up_ended`.
     WarmUp,
@@ -240,7 +238,6 @@ impl Scheduler {
         self.step(|state, now| state.lose_worker(now, worker));
     }
 
-    /// Counts a worker that was replaced.
     pub(crate) fn worker_restarted(&self) {
         self.0.incidents.restarts.add(1);
     }
@@ -323,7 +320,6 @@ impl Scheduler {
         self.0.state.lock().predict(worker, bucket)
     }
 
-    /// Whether the scheduler has a cache.
     pub(crate) fn has_cache(&self) -> bool {
         self.0.cache.is_some()
     }
@@ -333,7 +329,6 @@ impl Scheduler {
         &self.0.shapes
     }
 
-    /// Counters of faults so far.
     pub(crate) fn incidents(&self) -> &Incidents {
         &self.0.incidents
     }

@@ -34,7 +34,6 @@ const LONGEST: &str = "8192";
 /// How far from one the length of a vector is that was normalized in half precision.
 const UNIT_ERROR: f64 = 0.01;
 
-/// What can be typed besides the settings.
 pub(super) fn command() -> Command {
     Command::new("adopt")
         .about("Tells whether an index that another server filled stays valid with a package")

@@ -38,7 +38,6 @@ const PART_ITEMS: usize = 1024;
 /// Bytes of the input after which a part ends before it has so many.
 const PART_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What can be typed besides the settings.
 pub(super) fn command() -> Command {
     let file = |name, short, help| {
         let path = clap::value_parser!(PathBuf);
@@ -55,7 +54,6 @@ pub(super) fn command() -> Command {
         )
 }
 
-/// Answers every request of the file.
 pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
@@ -105,7 +103,6 @@ fn terms(config: &Config, manifest: &Manifest) -> Terms {
         .and("part_bytes", PART_BYTES)
 }
 
-/// A line of the input.
 #[derive(Deserialize)]
 struct BatchRequest<'a> {
     custom_id: String,
@@ -172,7 +169,6 @@ struct Fault<'a> {
     message: &'a str,
 }
 
-/// How a line ends.
 #[derive(Clone)]
 enum LineEnd {
     /// As the route answers.
@@ -288,7 +284,6 @@ impl Iterator for Requests<'_> {
     }
 }
 
-/// Makes parts of answers.
 struct AnswerMaker<'a> {
     service: &'a EmbeddingService,
     manifest: Manifest,

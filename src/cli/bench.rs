@@ -30,7 +30,6 @@ use texts::TextsReport;
 /// The least runs of a shape in each way, whatever the time.
 const RUNS_MIN: usize = 5;
 
-/// What can be typed besides the settings.
 pub(super) fn command() -> Command {
     Command::new("bench")
         .about("Measures the engine alone: a table of shapes, and the ceiling for a file of texts")
@@ -58,7 +57,6 @@ pub(super) fn command() -> Command {
         .arg(switch("json", "print one JSON object instead of tables"))
 }
 
-/// Everything that was measured.
 #[derive(Debug, Serialize)]
 struct BenchReport {
     engine: &'static str,
@@ -66,7 +64,6 @@ struct BenchReport {
     device: String,
     precision: String,
     package: String,
-    /// Why this engine was chosen.
     reason: String,
     shapes: Vec<ShapeReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +130,6 @@ impl BenchReport {
     }
 }
 
-/// What all measurements need.
 struct Bench<'a> {
     config: &'a Config,
     /// As it was before anything was loaded.

@@ -22,7 +22,6 @@ use super::load::{Loaded, Measuring, load};
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 mod gpu;
 
-/// The result that a line reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Well,
@@ -32,7 +31,6 @@ enum Verdict {
     Bad,
 }
 
-/// The lines so far.
 #[derive(Debug, Default)]
 struct Findings {
     bad: Vec<String>,
@@ -70,7 +68,6 @@ fn print(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Prints a line for each thing that it checks.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     let package = ModelPackage::read_manifest(&config.package)?;
     let mut findings = Findings::default();

@@ -29,7 +29,6 @@ const PART_BYTES: usize = 64 * 1024 * 1024;
 const INPUT_TYPES: [(&str, InputType); 3] =
     [("passage", InputType::Passage), ("query", InputType::Query), ("default", InputType::Default)];
 
-/// How texts are cut.
 fn chunk_arguments() -> [Arg; 3] {
     [
         value(
@@ -42,7 +41,6 @@ fn chunk_arguments() -> [Arg; 3] {
     ]
 }
 
-/// What can be typed besides the settings.
 pub(super) fn command() -> Command {
     Command::new("embed")
         .about("Embeds a corpus into files; started again after its end, it goes on where it was")
@@ -98,7 +96,6 @@ pub(super) fn command() -> Command {
         )
 }
 
-/// Embeds every row.
 pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let package = package(config)?;
     need_embeddings(package.manifest())?;

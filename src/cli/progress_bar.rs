@@ -10,9 +10,7 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use crate::corpus::{CorpusProgress, Done};
 use clock::Clock;
 
-/// How often a bar is drawn.
 const BAR_EVERY: Duration = Duration::from_millis(250);
-/// How often a line is written.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Steps of a whole bar.
 const STEPS: u64 = 1000;

@@ -11,7 +11,6 @@ use settings::Origin;
 use settings::raw::RawConfig;
 use settings::{SETTINGS, Setting, Takes};
 
-/// Prints a line for each warning and each setting.
 pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
     let config = Config::resolve(raw)?;
     let warnings = config.warnings.iter().map(|warning| format!("# warning: {warning}"));

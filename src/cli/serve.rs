@@ -36,7 +36,6 @@ const WORKER_EXIT: Duration = Duration::from_secs(10);
 /// The same after a fault, when some may be stuck.
 const WORKER_EXIT_FAILED: Duration = Duration::from_secs(1);
 
-/// Serves until a signal or a fault ends the process.
 pub(super) fn serve(config: &Config) -> anyhow::Result<()> {
     let open_files_max = descriptors::raise_limit();
     tracing::debug!(open_files_max, "the limit of open files is raised");

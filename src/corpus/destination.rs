@@ -33,7 +33,6 @@ use super::{Maker, Window};
 const OTHER_FORMATS: [&str; 10] =
     ["csv", "tsv", "json", "ndjson", "txt", "npz", "arrow", "feather", "gz", "zst"];
 
-/// What the output is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputTarget {
     pub(crate) path: PathBuf,
@@ -47,10 +46,8 @@ pub(crate) enum TargetKind {
     File,
 }
 
-/// Writes a part to a path.
 type WritePart<'a> = Box<dyn FnOnce(&Path) -> Result<(), CorpusError> + 'a>;
 
-/// A part of the output, before it is written.
 pub(crate) struct NewPart<'a> {
     pub(crate) totals: Totals,
     /// Lines about rows that were not embedded.

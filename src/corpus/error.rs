@@ -10,29 +10,23 @@ use thiserror::Error;
 /// What ended a run. Parts that were finished before stay valid.
 #[derive(Debug, Error)]
 pub(crate) enum CorpusError {
-    /// The input is not what it should be.
     #[error("cannot read {}: {problem}", .path.display())]
     Input { path: PathBuf, problem: String },
-    /// The output cannot be written.
     #[error("cannot write {}: {problem}; finished parts are kept: correct this and run the \
              same command again, which continues after them", .path.display())]
     Output { path: PathBuf, problem: String },
-    /// The output belongs to another run, so this one must not continue it.
     #[error("cannot continue {}: {problem}", .path.display())]
     Destination { path: PathBuf, problem: String },
     /// What was typed cannot be meant: it does not fit the model or the form of the output.
     #[error("{0}")]
     Options(String),
-    /// The input has nothing that can be written.
     #[error("{0}")]
     Empty(&'static str),
-    /// The model cannot be run any more.
     #[error(
         "the model cannot be run any more: {0}; finished parts are kept: run the same command \
              again, which continues after them"
     )]
     Engine(String),
-    /// The tokenizer panicked.
     #[error(
         "the tokenizer panicked, which is a fault of this program: {0}; finished parts are kept"
     )]

@@ -22,12 +22,10 @@ use csv_rows::CsvRows;
 use json_rows::JsonRows;
 use parquet_rows::ParquetRows;
 
-/// Rows that are read at once.
 const CHUNK_ROWS: usize = 1024;
 /// Bytes of text from which a chunk ends before it has so many rows.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// The name of standard input.
 const STDIN: &str = "-";
 
 /// Names in a sentence.
@@ -48,7 +46,6 @@ fn place_of(wanted: &String, names: &[String]) -> Result<usize, String> {
     }
 }
 
-/// How the rows of a file are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputFormat {
     /// An object or a text a line.
@@ -61,7 +58,6 @@ pub(crate) enum InputFormat {
 }
 
 impl InputFormat {
-    /// The words of the flag.
     pub(crate) const WORDS: [(&'static str, Self); 4] = [
         ("jsonl", Self::Jsonl),
         ("csv", Self::Csv),
@@ -184,7 +180,6 @@ pub(super) struct Row {
     pub(super) text: Result<String, String>,
 }
 
-/// Rows that were read together.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) rows: Vec<Row>,
@@ -202,12 +197,10 @@ struct InputRecord {
     kept: Vec<Value>,
 }
 
-/// A file that is read record by record.
 trait Records {
     /// The next record; `None` at the end.
     fn next(&mut self) -> Result<Option<InputRecord>, CorpusError>;
 
-    /// Bytes that were read so far.
     fn position(&self) -> u64;
 }
 
@@ -216,7 +209,6 @@ enum OpenFile {
     Parquet(Box<ParquetRows>),
 }
 
-/// All rows of all files.
 pub(crate) struct InputRows {
     files: VecDeque<InputFile>,
     columns: Columns,

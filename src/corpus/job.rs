@@ -38,7 +38,6 @@ pub(super) struct Finished {
     pub(super) parts: Vec<Note>,
 }
 
-/// How many rows became what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Totals {
     pub(crate) embedded: u64,

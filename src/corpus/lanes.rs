@@ -22,7 +22,6 @@ use scheduling::batch::packing::{PackedBatch, pack};
 use scheduling::batch::{Bucket, Priority, TokenIds};
 use settings::limits::COMMON_LENGTH;
 
-/// How long the threads may take to end.
 const END_TIME: Duration = Duration::from_secs(10);
 const END_POLL: Duration = Duration::from_millis(5);
 
@@ -112,7 +111,6 @@ impl<P> Task<P> {
 /// What a lane runs, and since when.
 type Busy = Mutex<Option<(Moment, Bucket)>>;
 
-/// What is known of the lanes.
 struct LaneWatch {
     busy: Vec<Busy>,
     /// The longest time of a batch, as a part of its patience.
@@ -121,7 +119,6 @@ struct LaneWatch {
     looked: Mutex<Moment>,
 }
 
-/// The threads.
 pub(super) struct Lanes {
     machine: Arc<Machine>,
     watched: Arc<LaneWatch>,
@@ -206,7 +203,6 @@ impl LaneWatch {
         }
     }
 
-    /// A batch has run.
     fn ran(&self, bucket: Bucket, time: Duration) {
         let mut slowest = self.slowest.lock();
         *slowest = slowest.max(time.div_f64(patience(bucket)));

@@ -20,7 +20,6 @@ mod jsonl;
 mod npy;
 mod parquet_file;
 
-/// How vectors are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
     Parquet,
@@ -108,7 +107,6 @@ pub(super) const OWN_COLUMNS: [&str; 9] = [
 /// What became of a row: its vectors, or those of each of its chunks; else why it has none.
 pub(super) type RowResult = Result<Vec<EmbeddedItem>, String>;
 
-/// What one part holds.
 pub(super) struct PartContent<'a> {
     pub(super) window: &'a RowWindow,
     /// One for each row of the window.
@@ -136,7 +134,6 @@ impl PartContent<'_> {
     }
 }
 
-/// Writes all parts into one file.
 pub(super) fn merge(
     format: OutputFormat,
     parts: &[PathBuf],
@@ -152,7 +149,6 @@ pub(super) fn merge(
     }
 }
 
-/// A line of JSON.
 pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).expect("it has names and plain values");
     line.push(b'\n');

@@ -17,9 +17,7 @@ pub(crate) struct CorpusProgress {
 /// The counts at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Done {
-    /// Texts that were run.
     pub(crate) texts: u64,
-    /// Tokens that were run.
     pub(crate) tokens: u64,
     /// Tokens that were run, padding included.
     pub(crate) padded_tokens: u64,
@@ -33,7 +31,6 @@ impl CorpusProgress {
         Self { length, ..Self::default() }
     }
 
-    /// A batch ran.
     pub(super) fn ran(&self, texts: usize, tokens: usize, padded_tokens: usize, bytes: f64) {
         self.texts.fetch_add(texts as u64, Ordering::Relaxed);
         self.tokens.fetch_add(tokens as u64, Ordering::Relaxed);

@@ -24,7 +24,6 @@ pub(crate) const DENSE_TYPES: [(&str, NumberType); 6] = [
     ("ubinary", NumberType::Ubinary),
 ];
 
-/// Chunks of a corpus.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CorpusChunks {
     /// Tokens of a chunk, at most.

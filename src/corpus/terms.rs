@@ -59,13 +59,11 @@ impl Terms {
         terms.and("batch_tokens", batch_tokens)
     }
 
-    /// Also this one.
     pub(crate) fn and(mut self, name: &str, value: impl ToString) -> Self {
         self.0.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// All names and values.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&String, &String)> {
         self.0.iter()
     }

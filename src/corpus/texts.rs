@@ -16,7 +16,6 @@ use crate::service::{Assembly, EmbedError, Input};
 use model::tokenize::{Offsets, TextTokenizer};
 use scheduling::batch::TokenIds;
 
-/// Makes parts of vectors.
 pub(crate) struct TextMaker {
     pub(crate) recipe: Recipe,
     pub(crate) tokenizer: TextTokenizer,
@@ -80,7 +79,6 @@ impl Maker for TextMaker {
 }
 
 impl TextMaker {
-    /// What runs for a text.
     fn texts(&self, cutter: Option<&Cutter>, text: &str) -> Result<TextsToRun, String> {
         let Some(cutter) = cutter else {
             let reading = self.recipe.reading();

@@ -8,7 +8,6 @@ use super::error::CorpusError;
 use super::input::{Chunk, InputRows, Row};
 use super::terms::PieceDigest;
 
-/// What ends a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WindowLimits {
     pub(crate) rows: usize,
@@ -91,7 +90,6 @@ impl Windows {
         self.input.length()
     }
 
-    /// The next window; `None` at the end of the input.
     fn read(&mut self) -> Result<Option<Window<RowWindow>>, CorpusError> {
         let mut rows: Vec<Row> = Vec::new();
         let mut kept: Vec<Vec<ArrayRef>> = Vec::new();

@@ -121,13 +121,11 @@ struct FakeShared {
 }
 
 impl FakeEngine {
-    /// An engine without delays or faults.
     #[cfg(test)]
     pub(crate) fn new(hidden_size: usize) -> Self {
         Self::with_script(hidden_size, FakeScript::default())
     }
 
-    /// An engine that follows a script.
     pub(crate) fn with_script(hidden_size: usize, script: FakeScript) -> Self {
         Self {
             info: EngineInfo {

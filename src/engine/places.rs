@@ -16,7 +16,6 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// No session is open yet.
     pub(super) fn new(devices: usize) -> Self {
         let sessions = (0..devices).map(|_| AtomicUsize::new(0)).collect();
         Self { sessions, changes: Mutex::new(()) }
@@ -46,17 +45,14 @@ impl Places {
         Some(place)
     }
 
-    /// Counts a session on the device at `place`.
     pub(super) fn enter(&self, place: usize) {
         self.change(place, |count| count + 1);
     }
 
-    /// A session on the device at `place` has ended.
     pub(super) fn leave(&self, place: usize) {
         self.change(place, |count| count - 1);
     }
 
-    /// The device at `place` is lost.
     pub(super) fn close(&self, place: usize) {
         self.change(place, |_| LOST);
     }

@@ -24,7 +24,6 @@ impl MetricKind {
     }
 }
 
-/// Where the values of a metric come from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MetricSource {
     /// They are recorded while it happens.

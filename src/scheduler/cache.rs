@@ -25,7 +25,6 @@ const ENTRY_BYTES: u64 = 256;
 /// The usual bytes of an entry, for which the cache plans its tables.
 const ENTRY_BYTES_LIKELY: u64 = 2048;
 
-/// Makes digests of token ids.
 #[derive(Debug, Default)]
 pub(super) struct Digester(RandomState);
 
@@ -45,7 +44,6 @@ pub(super) struct RowCache {
     misses: Counter,
 }
 
-/// The rows of a text.
 #[derive(Debug, Clone)]
 struct KeptRow {
     /// The dense vectors, then the weights.
@@ -56,7 +54,6 @@ struct KeptRow {
     words: Option<Arc<[u32]>>,
 }
 
-/// Contents and use of the cache.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CacheFigures {
     /// Its room as configured; 0 without a cache.
@@ -65,9 +62,7 @@ pub(crate) struct CacheFigures {
     pub(crate) bytes: u64,
     /// Texts with rows in the cache.
     pub(crate) entries: u64,
-    /// Items whose rows were found.
     pub(crate) hits: u64,
-    /// Items whose rows were not found.
     pub(crate) misses: u64,
 }
 

@@ -23,7 +23,6 @@ pub(super) struct QueuedItem {
     pub pending: Arc<Pending>,
 }
 
-/// A text that runs.
 #[derive(Debug)]
 pub(crate) struct JobItem {
     ids: TokenIds,
@@ -42,7 +41,6 @@ pub(crate) struct TextRow {
     pub(crate) rescued: bool,
 }
 
-/// The result of one text of a job.
 pub(crate) type RowOrError = Result<TextRow, RunError>;
 
 /// The batch that a worker runs. The worker owns it. If it is dropped without an end, by a panic
@@ -132,7 +130,6 @@ impl QueuedItem {
 }
 
 impl JobItem {
-    /// Its token ids.
     pub(crate) const fn ids(&self) -> &TokenIds {
         &self.ids
     }

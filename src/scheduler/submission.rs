@@ -45,7 +45,6 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// The priority of the request.
     pub(crate) fn priority(&self) -> Option<Priority> {
         self.reserved.map(|reserved| reserved.priority)
     }

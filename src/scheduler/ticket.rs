@@ -36,7 +36,6 @@ impl CacheUse {
         }
     }
 
-    /// The word in headers.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -71,7 +70,6 @@ impl ItemRows {
     }
 }
 
-/// When batches ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunSpan {
     pub(crate) started: Moment,
@@ -121,7 +119,6 @@ struct PendingState {
     answer: Option<oneshot::Sender<Result<RequestRows, RunError>>>,
 }
 
-/// All rows of a request.
 #[derive(Debug)]
 pub(super) struct RequestRows {
     rows: Vec<ItemRows>,
@@ -170,7 +167,6 @@ impl Pending {
     }
 }
 
-/// Where the answer arrives.
 pub(super) type RowsReceiver = oneshot::Receiver<Result<RequestRows, RunError>>;
 
 /// The rows of a request to come, in the order of its items.

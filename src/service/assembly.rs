@@ -49,7 +49,6 @@ impl Assembly<'_> {
         parts.iter().map(item).collect()
     }
 
-    /// The vectors of a text.
     fn whole(&self, text: &Tokenized, mut rows: ItemRows) -> EmbeddedItem {
         // The prompt is ours, not the client's, and every text would share its words.
         let start = if text.prompt_tokens == 0 { 0 } else { text.own.start };

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use super::setting::{Words, choices};
 
 choices! {
-    /// What `--default-prompt` takes.
     DefaultPrompt {
         /// The manifest's, which may be none.
         Manifest = "auto",
@@ -17,7 +16,6 @@ choices! {
         Passage = "passage",
     }
 
-    /// What `--token-input` takes.
     TokenInput {
         /// Refused, unless the request itself says whose ids they are.
         Reject = "reject",
@@ -39,17 +37,13 @@ choices! {
 
     /// Which engine runs the model: what `--engine` takes, and the names of `/health`.
     EngineKind {
-        /// OpenVINO on the CPU.
         OpenVino = "openvino",
-        /// TensorRT on data-centre GPUs.
         TensorRt = "tensorrt",
-        /// TensorRT-RTX on RTX GPUs.
         TensorRtRtx = "tensorrt-rtx",
         /// A deterministic function of the token ids; for tests and for measuring the server.
         Fake = "fake",
     }
 
-    /// What `--precision` takes.
     PrecisionChoice {
         /// The processor's half precision, when the canary agrees with f32; else f32.
         Auto = "auto",
@@ -62,7 +56,6 @@ choices! {
         Fp8 = "fp8",
     }
 
-    /// What `--rescue-precision` takes.
     RescueChoice {
         /// The request of a row that is not finite fails.
         None = "none",
@@ -70,7 +63,6 @@ choices! {
         F32 = "f32",
     }
 
-    /// What `--optimize-for` takes.
     OptimizeFor {
         /// Both: lanes of several widths, wide ones for a text that is alone, one a core under
         /// load.
@@ -81,7 +73,6 @@ choices! {
         Throughput = "throughput",
     }
 
-    /// What `--warm-up` takes.
     WarmUp {
         /// Shapes of up to 512 tokens of a text, for some seconds; others while workers idle.
         Common = "common",
@@ -107,20 +98,17 @@ choices! {
         Obey = "true",
     }
 
-    /// What `--truncate` takes.
     TruncateDefault {
         Truncate = "true",
         Refuse = "false",
     }
 
-    /// What `--docs` takes.
     DocsRoutes {
         Serve = "true",
         /// They are answered like any unknown route.
         Omit = "false",
     }
 
-    /// What `--log-format` takes.
     LogFormat {
         Text = "text",
         Json = "json",

@@ -164,7 +164,6 @@ pub(super) fn port(typed: &RawValue) -> Read<u16> {
     text.parse().or_else(|_| wrong(format!("'{text}' is not a port, 0 to 65535")))
 }
 
-/// Permission bits.
 pub(super) fn mode(typed: &RawValue) -> Read<u32> {
     let text = typed.text();
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
@@ -199,7 +198,6 @@ pub(super) fn trace_endpoint(typed: &RawValue) -> Read<Option<String>> {
     Ok(Some(format!("{base}{TRACES_PATH}")))
 }
 
-/// A part of a whole.
 pub(super) fn ratio(typed: &RawValue) -> Read<f64> {
     let text = typed.text();
     let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));

@@ -127,7 +127,6 @@ impl Setting {
     }
 }
 
-/// A type whose values are words.
 pub(super) trait Words: Copy + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }

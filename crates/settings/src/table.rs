@@ -39,7 +39,6 @@ settings! {
         package: PathBuf = "engines/multilingual-e5-small", read::package,
             "package", "DIR", "model package to serve",
             commands: &[Check, Bench, BuildEngine, Offline];
-        /// They are valid besides the manifest's.
         model_aliases: Vec<String> = "", read::list,
             "model-aliases", "A,B", "further names that clients may send as `model`",
             takes: Takes::ListInOneFlag;
@@ -58,7 +57,6 @@ settings! {
             "whether `<s>`, `</s>`, `<mask>` and the like in a text are plain text; false makes \
             them the special tokens",
             commands: &[Offline];
-        /// `None` is what the manifest says.
         normalization: Option<Normalization> = "auto", read::word,
             "tokenizer-normalization", "WAY",
             "auto, sentencepiece or huggingface: which way an XLM-R tokenizer reads unusual \
@@ -107,11 +105,9 @@ settings! {
             "workers, each with one session; auto is measured at the start on a CPU, 1 with \
             threads-per-worker, and workers-per-device for each GPU",
             commands: &[Bench, Offline];
-        /// `None` shares the processor's cores.
         threads_per_worker: Option<ThreadsPerWorker> = "auto", read::number_or_auto("threads"),
             "threads-per-worker", "N", "processor threads of a worker; auto shares all cores",
             commands: &[Check, Bench, Offline];
-        /// `None` searches the system.
         openvino_library_dir: Option<PathBuf> = "", read::path,
             "openvino-library-dir", "DIR", "folder of libopenvino_c.so; empty searches the system",
             commands: &[Check, Bench, Offline];
@@ -131,12 +127,10 @@ settings! {
         workers_per_device: Option<WorkersPerDevice> = "auto", read::number_or_auto("workers"),
             "workers-per-device", "N",
             "workers of each GPU; auto is measured at the start, up to 4", commands: &[Offline];
-        /// `None` searches the system.
         library_dir: Option<PathBuf> = "", read::path,
             "tensorrt-library-dir", "DIR",
             "folder of TensorRT's or TensorRT-RTX's libraries; empty searches the system",
             commands: &[Check, Bench, BuildEngine, Offline];
-        /// `None` searches the system.
         cuda_library_dir: Option<PathBuf> = "", read::path,
             "cuda-library-dir", "DIR", "folder of libcudart.so; empty searches the system",
             commands: &[Check, Bench, BuildEngine, Offline];

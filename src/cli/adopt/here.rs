@@ -100,7 +100,6 @@ impl Here {
         }
     }
 
-    /// The package's prompts.
     pub(super) fn prompts(&self) -> impl Iterator<Item = &str> {
         PromptName::ALL.iter().filter_map(|&name| self.manifest().prompts.text(name))
     }

@@ -7,7 +7,6 @@ use super::here::{Here, Prompt, Way};
 pub(super) enum ProbeKind {
     /// Nothing but prompt, pooling and weights.
     Plain,
-    /// Other scripts.
     Script,
     /// White space, and characters that tokenizers read differently.
     Characters,
@@ -45,7 +44,6 @@ impl ProbeKind {
     }
 }
 
-/// A text.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
     pub(super) kind: ProbeKind,

@@ -11,7 +11,6 @@ use settings::SpecialTokenText;
 /// Characters of a probe that are shown.
 const SHOWN: usize = 50;
 
-/// What was seen.
 pub(super) struct Report<'a> {
     pub(super) here: &'a Here,
     pub(super) server: &'a Server,

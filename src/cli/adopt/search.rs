@@ -20,7 +20,6 @@ const PROMPTS: [&str; 9] = [
     "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
 ];
 
-/// Both servers' vectors.
 pub(super) struct Search<'a> {
     pub(super) here: &'a mut Here,
     pub(super) probes: &'a [Probe],
@@ -28,7 +27,6 @@ pub(super) struct Search<'a> {
     pub(super) least: f64,
 }
 
-/// How well the vectors agree.
 #[derive(Debug, Clone)]
 pub(super) struct Score {
     /// The settings of the package's vectors.
@@ -58,7 +56,6 @@ impl Score {
 }
 
 impl Search<'_> {
-    /// All probes under these settings.
     pub(super) fn compare(&mut self, way: &Way) -> anyhow::Result<Score> {
         self.compare_some(way, |_| true)
     }

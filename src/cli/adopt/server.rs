@@ -17,7 +17,6 @@ use model::package::manifest::Manifest;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How often a busy server is asked again.
 const TRIES: usize = 10;
-/// The longest time between two tries.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A vector of a hundred thousand numbers as decimals is far shorter.
 const ANSWER_MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -25,7 +24,6 @@ const ANSWER_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// Where text-embeddings-inference takes texts.
 const TEI_ROUTE: &str = "/embed";
 
-/// A server and how it is asked.
 #[derive(Debug)]
 pub(super) struct Server {
     client: Client,
@@ -106,12 +104,10 @@ impl Server {
         )
     }
 
-    /// The route that is asked.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// A text's vector.
     pub(super) fn embed(&self, text: &str) -> anyhow::Result<TheirAnswer> {
         let response = self.ask(text)?;
         let status = response.status();
@@ -187,7 +183,6 @@ impl Server {
     }
 }
 
-/// The body of an answer.
 fn text_of(response: Response) -> anyhow::Result<String> {
     let mut text = String::new();
     response.take(ANSWER_MAX_BYTES + 1).read_to_string(&mut text)?;
@@ -195,7 +190,6 @@ fn text_of(response: Response) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The places to ask.
 fn routes(url: &str) -> Vec<String> {
     let url = url.trim_end_matches('/');
     if url.ends_with(TEI_ROUTE) || url.ends_with("/embeddings") {

@@ -12,7 +12,6 @@ use settings::limits::GraphTokens;
 /// rarely the furthest off.
 const NOISE_TIMES: f32 = 4.0;
 
-/// What the comparison found.
 #[derive(Debug, Serialize)]
 pub(super) struct GraphReport {
     pub buckets: usize,

@@ -12,7 +12,6 @@ use scheduling::batch::plan::Shapes;
 /// The most runs of a shape, whatever the time.
 const RUNS_MAX: usize = 2000;
 
-/// One line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ShapeReport {
     pub rows: usize,

@@ -34,7 +34,6 @@ pub(super) struct TextsReport {
     pub(crate) ways: Vec<WayReport>,
 }
 
-/// One way of running the file.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WayReport {
     pub engine: String,
@@ -125,7 +124,6 @@ impl Bench<'_> {
         ways
     }
 
-    /// One configuration with every budget.
     fn run_ways(
         &self,
         config: &Config,

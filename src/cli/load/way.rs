@@ -229,7 +229,6 @@ impl Ways {
         held
     }
 
-    /// The largest budget that may be chosen.
     pub(crate) fn largest(&self) -> MaxBatchTokens {
         self.budgets.iter().max().copied().unwrap_or_default()
     }

@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of one line or record, at most; a text has fewer by far.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Bytes read from the operating system at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// What a file that is packed with gzip begins with.
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
 pub(super) const GZIP_ADVICE: &str = "it is packed with gzip; unpack it first, with gunzip -k";
 const UTF16_ADVICE: &str =
@@ -99,7 +97,6 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Those of a file.
     pub(crate) fn of(file: Box<dyn Read>) -> Self {
         Self::new(Metered::new(file))
     }
@@ -152,7 +149,6 @@ impl Lines {
         self.number
     }
 
-    /// Bytes that were read from the file.
     pub(crate) fn position(&self) -> u64 {
         self.meter.read() - self.reader.buffer().len() as u64
     }

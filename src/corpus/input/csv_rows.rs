@@ -82,7 +82,6 @@ impl Records for CsvRows {
 struct Quotes {
     inner: Metered,
     place: CsvPlace,
-    /// Bytes that were read.
     byte: u64,
     /// From 1.
     line: u64,

@@ -24,7 +24,6 @@ pub(super) struct Port {
     pub(crate) rank: Option<i64>,
 }
 
-/// Reads name, type and rank of a port.
 pub(super) fn port(node: &Node) -> Result<Port, String> {
     let failed = |error: InferenceError| format!("a tensor cannot be read ({})", one_line(&error));
     let element = node.get_element_type().map_err(failed)?;
@@ -50,7 +49,6 @@ fn inputs_of(bucket: Bucket) -> Result<BucketInputs, EngineError> {
     Ok([integers()?, integers()?, integers()?, span_weights])
 }
 
-/// The output tensors of a run.
 struct OutputTensors {
     dense: Tensor,
     token_weights: Option<Tensor>,
@@ -83,7 +81,6 @@ impl OpenVinoSession {
         Self { request, facts, output_types, clock, inputs, outputs, rescue: None }
     }
 
-    /// Gives the session another one for rows with NaN or infinity.
     pub(super) fn rescue_with(&mut self, session: Self) {
         self.rescue = Some(Box::new(session));
     }

@@ -31,7 +31,6 @@ const fn capability(major: u32, minor: u32) -> ComputeCapability {
     ComputeCapability { major, minor }
 }
 
-/// Where to run a plan, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     /// The flavour of the plan.

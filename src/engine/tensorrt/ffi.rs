@@ -196,7 +196,6 @@ mod bridge {
         copy_out: i64,
     }
 
-    /// The time of one layer in a run.
     #[derive(Debug, Clone)]
     struct LayerTime {
         name: String,

@@ -21,7 +21,6 @@ const HEADER: &str = "duovec kernels 1";
 /// Hexadecimal digits of the key's digest in the file name.
 const DIGEST_IN_NAME: usize = 16;
 
-/// The file for one plan on one GPU.
 pub(super) struct KernelFile {
     directory: PathBuf,
     plan: String,

@@ -26,7 +26,6 @@ pub(super) struct Device {
     pub(super) free_bytes: u64,
 }
 
-/// What an engine is made of.
 pub(super) struct LoadedPlans {
     pub(super) library: Library,
     pub(super) cuda: Cuda,

@@ -9,11 +9,9 @@ use settings::PrecisionChoice;
 use super::ffi::Library;
 use super::{TensorRtOptions, choose, fault};
 
-/// The message for a driver without GPUs.
 pub(crate) const NO_GPU: &str = "the driver shows no GPU: nvidia-smi -L lists those of the \
                                  machine; a container, or CUDA_VISIBLE_DEVICES, may hide them";
 
-/// The libraries and GPUs of the options.
 pub(super) struct GpuMachine {
     pub(super) library: Library,
     pub(super) cuda: Cuda,
@@ -95,7 +93,6 @@ pub(super) fn refused(
     EngineError::PlanRefused { plan, message }
 }
 
-/// The command that builds a plan for the target.
 fn build_command(target: &choose::Target<'_>, package: &ModelPackage) -> String {
     let (flavour, directory) = (target.flavour, package.directory().display());
     let precision = match target.precision {

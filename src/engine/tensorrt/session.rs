@@ -34,7 +34,6 @@ impl TensorRtSession {
         Self { session, outputs, facts, lease, rescue: None, counted: [0; 5] }
     }
 
-    /// Gives the session another one for rows with NaN or infinity.
     pub(super) fn rescue_with(&mut self, session: Box<dyn Session>) {
         self.rescue = Some(session);
     }

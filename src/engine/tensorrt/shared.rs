@@ -126,7 +126,6 @@ impl Lease {
         Err(self.shared.error_of_loss(self.place, "the GPU is lost".to_owned()))
     }
 
-    /// See [`Shared::fault`].
     pub(super) fn fault(&self, error: BridgeError) -> EngineError {
         self.shared.fault(self.place, error)
     }

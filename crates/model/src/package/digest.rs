@@ -5,7 +5,6 @@ use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
 
-/// Bytes read at once.
 const READ_BUFFER_BYTES: usize = 1 << 20;
 
 /// The digest of a file from its place on, which is never in memory as a whole.

@@ -17,9 +17,7 @@ use super::manifest::plan::{PlanEntry, PlanFlavour};
 
 /// Prefix of the names of files that are being written; no other name may have it.
 const UNFINISHED: &str = ".unfinished-";
-/// Suffix of the names of plans.
 const PLAN_ENDING: &str = ".plan";
-/// Suffix of the names of files with kernels that were compiled for a plan.
 const KERNELS_ENDING: &str = ".kernels";
 /// Hexadecimal digits of the digest in a plan's name.
 const DIGEST_IN_NAME: usize = 16;

@@ -49,7 +49,6 @@ impl Charsmap {
         self.replacements.get(start as usize..)?.split('\0').next()
     }
 
-    /// A map of texts and replacements.
     #[cfg(test)]
     pub(super) fn of(entries: &[(&str, &str)]) -> Self {
         let mut replacements = String::new();

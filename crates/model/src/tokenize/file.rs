@@ -90,7 +90,6 @@ struct SpecialToken {
     ids: Vec<u32>,
 }
 
-/// One step of the normalizer.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
 enum NormalizerStep {

@@ -22,7 +22,6 @@ pub(super) struct FoundIds {
 }
 
 impl FoundIds {
-    /// Keeps up to `kept_max` ids.
     pub(super) fn new(kept_max: usize) -> Self {
         Self {
             ids: Vec::new(),
@@ -35,7 +34,6 @@ impl FoundIds {
         }
     }
 
-    /// Keeps the lengths of the kept tokens too.
     pub(super) fn with_lengths(self) -> Self {
         Self { lengths: Some(Vec::new()), ..self }
     }

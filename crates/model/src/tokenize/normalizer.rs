@@ -72,7 +72,6 @@ impl Normalizer {
         Self { map, gaps, mapped, joining, ascii }
     }
 
-    /// Begins with a text.
     pub(super) fn of<'a>(&'a self, text: &'a str) -> Normalizing<'a> {
         let (gap, held) = (Gap::Start, String::new());
         Normalizing { rules: self, text, at: 0, run_max: STRETCH, grapheme_end: 0, gap, held }

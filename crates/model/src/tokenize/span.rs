@@ -47,7 +47,6 @@ impl<'a> SpanCollector<'a> {
         Self { lengths, missing, current: None, spans }
     }
 
-    /// Takes what the next character of the normal form comes from.
     pub(super) fn take(&mut self, source: Range<usize>) {
         if self.is_full() {
             return;
@@ -71,7 +70,6 @@ impl<'a> SpanCollector<'a> {
         self.missing == 0
     }
 
-    /// One for each token.
     pub(super) fn into_spans(self) -> Vec<Span> {
         self.spans
     }
