@@ -1,16 +1,17 @@
 //! The border to the engines: what a loaded model can do, and how it can fail.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use thiserror::Error;
 
-use model::package::canary::{CanaryRows, Comparison, among_neighbours, compare_all};
+use crate::metrics::StageTimes;
+use model::package::canary::{Comparison, among_neighbours, compare_all};
 use model::package::manifest::Manifest;
-use scheduling::batch::{Batch, Bucket, Place};
+use scheduling::batch::{Batch, Bucket, Place, TokenIds};
 pub use settings::EngineKind;
+use vectors::ItemRows;
 use vectors::dense::make_unit;
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
@@ -87,40 +88,6 @@ pub enum EngineError {
     ProcessPoisoned(String),
 }
 
-/// Time of a run by stage; zero for stages that the engine does not have. All stages are zero if
-/// the run was not timed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct StageTimes {
-    pub(crate) copy_in: Duration,
-    pub compute: Duration,
-    pub(crate) copy_out: Duration,
-}
-
-/// Sums over the timed runs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct StageSums {
-    sums: StageTimes,
-    runs: u32,
-}
-
-impl StageSums {
-    pub(crate) fn add(&mut self, run: StageTimes) {
-        self.sums.copy_in += run.copy_in;
-        self.sums.compute += run.compute;
-        self.sums.copy_out += run.copy_out;
-        self.runs += u32::from(run != StageTimes::default());
-    }
-
-    pub(crate) fn mean(&self) -> StageTimes {
-        let runs = self.runs.max(1);
-        StageTimes {
-            copy_in: self.sums.copy_in / runs,
-            compute: self.sums.compute / runs,
-            copy_out: self.sums.copy_out / runs,
-        }
-    }
-}
-
 /// Numbers as an engine's graph leaves them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Floats<'a> {
@@ -152,45 +119,36 @@ pub struct SpanWords<'a> {
     pub weights: Floats<'a>,
 }
 
-/// Rows of one run. They lie in memory of the session, which the next run overwrites.
+/// Rows of one run. They lie in memory of the session, which the next run overwrites. Places
+/// without a text are never read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchOutput<'a> {
-    dense: Floats<'a>,
-    token_weights: Option<Floats<'a>>,
-    /// With the floats of one of them.
-    token_vectors: Option<(usize, Floats<'a>)>,
-    words: Option<SpanWords<'a>>,
-    hidden_size: usize,
-    bucket: Bucket,
+    pub(crate) bucket: Bucket,
+    pub(crate) hidden_size: usize,
+    /// `[rows, spans, hidden]`, row-major, L2-normalized as far as the graph's precision allows: in
+    /// bf16 a vector's length is off by up to some thousandths.
+    pub(crate) dense: Floats<'a>,
+    /// `[rows, length]`; `None` for a model without a sparse head.
+    pub(crate) token_weights: Option<Floats<'a>>,
+    /// The floats of one of them, and `[rows, length, size]`, L2-normalized as `dense` is.
+    pub(crate) token_vectors: Option<(usize, Floats<'a>)>,
+    /// Lexical weights of words that need not be in the texts.
+    pub(crate) words: Option<SpanWords<'a>>,
     pub(crate) times: StageTimes,
 }
 
-impl<'a> BatchOutput<'a> {
-    /// `dense`: `[rows, spans, hidden]`, row-major, L2-normalized as far as the graph's precision
-    /// allows: in bf16 a vector's length is off by up to some thousandths. `token_weights`:
-    /// `[rows, length]`; places without a text are never read. `None` for a model without a sparse
-    /// head.
-    pub fn new(
-        bucket: Bucket,
-        hidden_size: usize,
-        dense: Floats<'a>,
-        token_weights: Option<Floats<'a>>,
-    ) -> Self {
-        let (token_vectors, words, times) = (None, None, StageTimes::default());
-        Self { dense, token_weights, token_vectors, words, hidden_size, bucket, times }
-    }
-
-    /// The same with lexical weights of words that need not be in the texts.
-    #[must_use]
-    pub const fn with_words(self, words: SpanWords<'a>) -> Self {
-        Self { words: Some(words), ..self }
-    }
-
-    /// The same with `[rows, length, size]`, L2-normalized as `dense` is; places without a text are
-    /// never read.
-    #[must_use]
-    pub const fn with_token_vectors(self, size: usize, vectors: Floats<'a>) -> Self {
-        Self { token_vectors: Some((size, vectors)), ..self }
+impl BatchOutput<'_> {
+    /// Copies the rows of a text at its place; vectors of its tokens only if it wants them.
+    pub(crate) fn rows_of(&self, place: Place, ids: &TokenIds) -> ItemRows {
+        let (words, weights) = match self.words {
+            Some(_) => self.words_of(place),
+            None => (Vec::new(), self.weights_of(place, ids.len())),
+        };
+        let token_vectors = match ids.wants_token_vectors() {
+            true => self.token_vectors_of(place, ids.len()),
+            false => Vec::new(),
+        };
+        ItemRows { dense: self.dense_of(place), weights, words, token_vectors }
     }
 
     /// Copies the dense vectors of a text, one behind the other. Each has `hidden_size` floats and
@@ -222,15 +180,6 @@ impl<'a> BatchOutput<'a> {
         let pairs = ids[start..start + kept].iter().zip(weights);
         let weighed = pairs.filter(|(_, weight)| *weight != 0.0);
         weighed.filter_map(|(&id, weight)| Some((u32::try_from(id).ok()?, weight))).unzip()
-    }
-
-    /// Copies the lexical weights of a text of `tokens` tokens: the words that they belong to, and
-    /// the weights. Without words each token has a weight.
-    pub fn lexical_of(&self, place: Place, tokens: usize) -> (Vec<u32>, Vec<f32>) {
-        match self.words {
-            Some(_) => self.words_of(place),
-            None => (Vec::new(), self.weights_of(place, tokens)),
-        }
     }
 
     /// Copies the vectors of a text's `tokens` tokens, one behind the other, each of length one;
@@ -359,16 +308,8 @@ pub(crate) fn run_canary(
     let batch = among_neighbours(manifest, bucket)
         .map_err(|error| EngineError::BadPackage(format!("the canary: {error}")))?;
     let output = session.run(&batch)?;
-    Ok(compare_all(manifest, &batch, |item| {
-        let (place, tokens) = (batch.places()[item], batch.items()[item].len());
-        let (words, weights) = output.lexical_of(place, tokens);
-        CanaryRows {
-            dense: output.dense_of(place),
-            weights,
-            words,
-            token_vectors: output.token_vectors_of(place, tokens),
-        }
-    }))
+    let rows = |item: usize| output.rows_of(batch.places()[item], &batch.items()[item]);
+    Ok(compare_all(manifest, &batch, rows))
 }
 
 #[cfg(test)]
@@ -383,33 +324,34 @@ mod tests {
         let bucket = Bucket { rows: 2, length: 16 };
         let place = Place { row: 1, start: 5, segment: 2, span: 1, spans: 1 };
         for floats in [Floats::Single(&single), Floats::Half(&half)] {
-            let output = BatchOutput::new(bucket, 3, floats, Some(floats));
+            let output = BatchOutput {
+                bucket,
+                hidden_size: 3,
+                dense: floats,
+                token_weights: Some(floats),
+                token_vectors: None,
+                words: None,
+                times: StageTimes::default(),
+            };
             let length = 302_f32.sqrt();
             assert_eq!(output.dense_of(place), [9.0, 10.0, 11.0].map(|value| value / length));
             assert_eq!(output.weights_of(place, 2), [21.0, 22.0]);
             let both = output.dense_of(Place { span: 0, spans: 2, ..place });
             assert_eq!(both[3..], output.dense_of(place));
             assert!(cosine(&both[..3], &[6.0, 7.0, 8.0]) > 0.999_999);
-            let of_tokens = output.with_token_vectors(1, floats).token_vectors_of(place, 2);
+            let of_tokens = BatchOutput { token_vectors: Some((1, floats)), ..output };
+            let of_tokens = of_tokens.token_vectors_of(place, 2);
             assert_eq!((of_tokens, output.token_vectors_of(place, 2)), (vec![1.0; 2], vec![]));
             let ids: [i32; 32] = std::array::from_fn(|place| place as i32);
-            let of_words = output.with_words(SpanWords { kept: 8, ids: &ids, weights: floats });
+            let words = Some(SpanWords { kept: 8, ids: &ids, weights: floats });
+            let of_words = BatchOutput { words, ..output };
             assert!(of_words.weights_of(place, 2).is_empty());
             let (first, second) = (Place { row: 0, span: 0, ..place }, place);
             let found = of_words.words_of(first);
             assert_eq!(found, ((1..8).collect(), single[1..8].to_vec()), "zero is no weight");
             assert_eq!(of_words.words_of(second).0, (24..32).collect::<Vec<u32>>());
-            let dense_only = BatchOutput::new(bucket, 3, floats, None);
+            let dense_only = BatchOutput { token_weights: None, ..output };
             assert_eq!(dense_only.weights_of(place, 2), [0.0, 0.0]);
         }
-    }
-
-    #[test]
-    fn runs_that_were_not_timed_are_left_out_of_the_mean() {
-        let run = |ms| StageTimes { compute: Duration::from_millis(ms), ..StageTimes::default() };
-        let mut sums = StageSums::default();
-        assert_eq!(sums.mean(), StageTimes::default());
-        [run(2), run(0), run(0), run(4)].into_iter().for_each(|run| sums.add(run));
-        assert_eq!(sums.mean(), run(3));
     }
 }

@@ -66,8 +66,41 @@ pub(crate) struct BatchFigures {
     pub(crate) padded_tokens: usize,
     /// Time from choosing the batch to its rows.
     pub whole: Duration,
-    /// Copy in, compute, copy out; zero for stages that the engine does not measure.
-    pub stages: [Duration; 3],
+    pub stages: StageTimes,
+}
+
+/// Time of a run by stage; zero for stages that the engine does not have. All stages are zero if
+/// the run was not timed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StageTimes {
+    pub(crate) copy_in: Duration,
+    pub compute: Duration,
+    pub(crate) copy_out: Duration,
+}
+
+/// Sums over the timed runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StageSums {
+    sums: StageTimes,
+    runs: u32,
+}
+
+impl StageSums {
+    pub(crate) fn add(&mut self, run: StageTimes) {
+        self.sums.copy_in += run.copy_in;
+        self.sums.compute += run.compute;
+        self.sums.copy_out += run.copy_out;
+        self.runs += u32::from(run != StageTimes::default());
+    }
+
+    pub(crate) fn mean(&self) -> StageTimes {
+        let runs = self.runs.max(1);
+        StageTimes {
+            copy_in: self.sums.copy_in / runs,
+            compute: self.sums.compute / runs,
+            copy_out: self.sums.copy_out / runs,
+        }
+    }
 }
 
 /// Everything that is recorded as it happens. All threads share it.
@@ -155,7 +188,8 @@ impl Metrics {
 
     pub(crate) fn ran(&self, batch: &BatchFigures) {
         self.batch_seconds.observe(batch.whole.as_secs_f64());
-        for (histogram, took) in self.batch_stages.iter().zip(batch.stages) {
+        let StageTimes { copy_in, compute, copy_out } = batch.stages;
+        for (histogram, took) in self.batch_stages.iter().zip([copy_in, compute, copy_out]) {
             if !took.is_zero() {
                 histogram.observe(took.as_secs_f64());
             }
@@ -353,5 +387,14 @@ mod tests {
             assert_eq!(metric.kind == MetricKind::Histogram, !metric.buckets.is_empty(), "{name}");
             assert!(metric.buckets.is_sorted(), "{name}");
         }
+    }
+
+    #[test]
+    fn runs_that_were_not_timed_are_left_out_of_the_mean() {
+        let run = |ms| StageTimes { compute: Duration::from_millis(ms), ..StageTimes::default() };
+        let mut sums = StageSums::default();
+        assert_eq!(sums.mean(), StageTimes::default());
+        [run(2), run(0), run(0), run(4)].into_iter().for_each(|run| sums.add(run));
+        assert_eq!(sums.mean(), run(3));
     }
 }

@@ -22,9 +22,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::allocator;
-use crate::engine::{StageSums, StageTimes};
 use crate::locks::{Condvar, Mutex};
-use crate::metrics::Metrics;
+use crate::metrics::{BatchFigures, Metrics, StageSums, StageTimes};
 use clock::{Clock, Moment};
 use scheduling::batch::cost::{Fit, Times};
 use scheduling::batch::plan::{Sequence, Shapes};
@@ -37,8 +36,6 @@ use settings::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity
 mod cache;
 mod incidents;
 mod job;
-mod recording;
-mod stuck;
 mod submission;
 mod ticket;
 
@@ -46,12 +43,11 @@ pub(crate) use cache::CacheFigures;
 use cache::{Digester, RowCache};
 pub(crate) use incidents::Incidents;
 use job::QueuedItem;
-pub(crate) use job::{Job, JobItem, RowOrError, TextRow};
-pub(crate) use recording::Ran;
+pub(crate) use job::{Job, RowOrError, TextRow};
 pub(crate) use submission::Reservation;
 pub use submission::Submission;
 pub(crate) use ticket::{CacheUse, RunSpan};
-pub use ticket::{ItemRows, RunError, Ticket};
+pub use ticket::{RunError, Ticket};
 
 /// The limits of the queue, and the lanes.
 #[derive(Debug, Clone)]
@@ -240,6 +236,36 @@ impl Scheduler {
 
     pub(crate) fn worker_restarted(&self) {
         self.0.incidents.restarts.add(1);
+    }
+
+    /// Says that the whole process was paused for this long, up to now. No batch ran in that time.
+    pub(crate) fn pass_over(&self, pause: Duration) {
+        self.step(|state, now| state.pass_over(now, pause));
+    }
+
+    /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`. Returns
+    /// the workers of these batches, which get nothing to run until their batch ends after all.
+    pub(crate) fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {
+        self.step(|state, now| {
+            let stuck = state.overdue(now, limit);
+            stuck.iter().for_each(|&worker| state.stop_stuck_worker(now, worker));
+            // Here, so that whoever is answered finds it counted.
+            self.0.incidents.batches_stuck.add(stuck.len() as u64);
+            stuck
+        })
+    }
+
+    /// Records batches from now on; only the first call counts.
+    pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
+        let _ = self.0.metrics.set(metrics);
+    }
+
+    /// Records a run of all items of a job, or of a part of them.
+    pub(crate) fn record_run(&self, ran: &BatchFigures) {
+        self.0.stages.lock().add(ran.stages);
+        if let Some(metrics) = self.0.metrics.get() {
+            metrics.ran(ran);
+        }
     }
 
     /// Whether the scheduler accepts and starts nothing more. Batches may still run.

@@ -6,8 +6,9 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::engine::{Engine, EngineError};
+use crate::metrics::BatchFigures;
 use crate::progress::Progress;
-use crate::scheduler::{Job, JobItem, Ran, Scheduler, Work};
+use crate::scheduler::{Job, Scheduler, Work};
 use clock::{Clock, Moment};
 use scheduling::batch::cost::Times;
 use scheduling::batch::warm_up::WarmUpPlan;
@@ -124,9 +125,9 @@ impl Worker {
 
     /// Runs a job and answers its requests. Returns the error of the session.
     fn run_job(&self, runner: &mut Runner<'_>, mut job: Job) -> Option<EngineError> {
-        let items: Vec<TokenIds> = job.items.iter().map(|item| item.ids().clone()).collect();
-        let priority = job.items.first().map_or(Priority::Bulk, JobItem::priority);
-        let record = |ran: &Ran<'_>| self.scheduler.record_run(ran);
+        let items: Vec<TokenIds> = job.items.iter().map(|item| item.ids.clone()).collect();
+        let priority = job.items.first().map_or(Priority::Bulk, |item| item.priority);
+        let record = |ran: &BatchFigures| self.scheduler.record_run(ran);
         let RunOutcome { rows, error, in_parts } =
             runner.run(job.bucket, priority, &items, &record);
         job.in_parts = in_parts;

@@ -299,7 +299,7 @@ impl Loader<'_> {
             }
             let mut engine = loaded?;
             if self.config.engine.rescue == RescueChoice::F32 && engine.info().precision != "f32" {
-                engine.rescue_with(self.rescue_on_cpu()?);
+                engine.rescue = Some(self.rescue_on_cpu()?);
             }
             Ok(Box::new(engine))
         }))

@@ -10,11 +10,12 @@ use super::recipe::Recipe;
 use super::terms::Terms;
 use super::window::RowWindow;
 use super::{Maker, on_all_cores};
-use crate::scheduler::{ItemRows, TextRow};
+use crate::scheduler::TextRow;
 use crate::service::chunking::{Cutter, TextsToRun};
 use crate::service::{Assembly, EmbedError, Input};
 use model::tokenize::{Offsets, TextTokenizer};
 use scheduling::batch::TokenIds;
+use vectors::ItemRows;
 
 pub(crate) struct TextMaker {
     pub(crate) recipe: Recipe,

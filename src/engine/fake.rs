@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::{
     BatchOutput, Engine, EngineError, EngineInfo, EngineKind, Floats, Session, SpanWords,
 };
+use crate::metrics::StageTimes;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 
 /// What a scripted run does instead of returning rows.
@@ -258,16 +259,17 @@ impl RowBuffers {
 
     /// All rows.
     pub fn output(&self) -> BatchOutput<'_> {
-        let weights = Floats::Single(&self.token_weights);
-        let dense = Floats::Single(&self.dense);
-        let mut output = BatchOutput::new(self.bucket, self.hidden_size, dense, Some(weights));
-        if self.kept > 0 {
-            let weights = Floats::Single(&self.word_weights);
-            output = output.with_words(SpanWords { kept: self.kept, ids: &self.words, weights });
-        }
-        match self.token_vector_size {
-            0 => output,
-            size => output.with_token_vectors(size, Floats::Single(&self.token_vectors)),
+        let Self { bucket, hidden_size, token_vector_size: size, kept, .. } = *self;
+        let words =
+            SpanWords { kept, ids: &self.words, weights: Floats::Single(&self.word_weights) };
+        BatchOutput {
+            bucket,
+            hidden_size,
+            dense: Floats::Single(&self.dense),
+            token_weights: Some(Floats::Single(&self.token_weights)),
+            token_vectors: (size > 0).then_some((size, Floats::Single(&self.token_vectors))),
+            words: (kept > 0).then_some(words),
+            times: StageTimes::default(),
         }
     }
 }

@@ -196,7 +196,7 @@ impl OpenVinoEngine {
     fn open(&self) -> Result<OpenVinoSession, EngineError> {
         let mut session = self.open_on(&self.compiled)?;
         if let Some(compiled) = &self.rescue {
-            session.rescue_with(self.open_on(compiled)?);
+            session.rescue = Some(Box::new(self.open_on(compiled)?));
         }
         Ok(session)
     }

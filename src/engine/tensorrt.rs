@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::engine::cuda::Cuda;
 use crate::engine::{
@@ -12,7 +12,7 @@ use crate::engine::{
     run_canary,
 };
 use model::package::ModelPackage;
-use model::package::canary::{CanaryRows, Comparison, compare_long, long_text};
+use model::package::canary::{Comparison, compare_long, long_text};
 use model::package::manifest::Manifest;
 use model::package::manifest::plan::{PlanFlavour, PlanProfile};
 use scheduling::batch::{Batch, Bucket, TokenIds};
@@ -68,8 +68,8 @@ pub struct TensorRtEngine {
     facts: GraphFacts,
     graph_tokens: usize,
     shared: Arc<Shared>,
-    /// Runs rows with NaN or infinity again.
-    rescue: Option<Arc<dyn Engine>>,
+    /// Runs rows with NaN or infinity again. It may be slow.
+    pub(crate) rescue: Option<Arc<dyn Engine>>,
 }
 
 impl TensorRtEngine {
@@ -106,11 +106,6 @@ impl TensorRtEngine {
         };
         engine.check_canary(manifest, &options.buckets)?;
         Ok(engine)
-    }
-
-    /// Gives the engine another one for rows with NaN or infinity. It may be slow.
-    pub(crate) fn rescue_with(&mut self, engine: Arc<dyn Engine>) {
-        self.rescue = Some(engine);
     }
 
     /// Runs the canary on every device, alone in a row and in several rows.
@@ -217,10 +212,7 @@ impl TensorRtEngine {
             let wrong = |error| EngineError::BadPackage(format!("a long text: {error}"));
             let batch = Batch::new(bucket, items).map_err(wrong)?;
             let output = session.run(&batch)?;
-            let place = batch.places()[bucket.rows - 1];
-            let (words, weights) = output.lexical_of(place, last.len());
-            let (dense, token_vectors) = (output.dense_of(place), Vec::new());
-            Ok::<_, EngineError>(CanaryRows { dense, weights, words, token_vectors })
+            Ok::<_, EngineError>(output.rows_of(batch.places()[bucket.rows - 1], last))
         };
         let (gpu, tokens) = (self.devices[place].index, bucket.length);
         let whole = run(bucket, &text)?;
@@ -335,19 +327,20 @@ impl Engine for TensorRtEngine {
         let lease = Lease::on_emptiest(&self.shared)?;
         let mut session = self.open(lease, buckets)?;
         if let Some(engine) = &self.rescue {
-            session.rescue_with(engine.open_session(buckets)?);
+            session.rescue = Some(engine.open_session(buckets)?);
         }
         Ok(Box::new(session))
     }
 
     fn figures(&self) -> Vec<(String, u64)> {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = self.shared.counters.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let [captured, refused, contexts, contexts_ns, contexts_bytes] = counts;
         let mut figures = vec![
-            ("captured_graphs".to_owned(), count(&self.shared.captured_graphs)),
-            ("refused_graphs".to_owned(), count(&self.shared.refused_graphs)),
-            ("contexts".to_owned(), count(&self.shared.contexts)),
-            ("contexts_ms".to_owned(), count(&self.shared.contexts_ns) / 1_000_000),
-            ("contexts_bytes".to_owned(), count(&self.shared.contexts_bytes)),
+            ("captured_graphs".to_owned(), captured),
+            ("refused_graphs".to_owned(), refused),
+            ("contexts".to_owned(), contexts),
+            ("contexts_ms".to_owned(), contexts_ns / 1_000_000),
+            ("contexts_bytes".to_owned(), contexts_bytes),
         ];
         for device in &self.devices {
             // A device that does not answer has no figures. Health reports the loss elsewhere.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::health::{CheckFailure, WorkerCheck};
-use crate::scheduler::{ItemRows, RunError, Scheduler};
+use crate::scheduler::{RunError, Scheduler};
 use clock::Clock;
-use model::package::canary::{self, CanaryRows, Comparison};
+use model::package::canary::{self, Comparison};
 use model::package::manifest::Manifest;
 use scheduling::Refusal;
+use vectors::ItemRows;
 use vectors::dense::is_finite;
 
 /// Runs the canary on one worker, ahead of all waiting items, and compares the result with the
@@ -23,7 +24,7 @@ pub(crate) async fn check(
     let outcome = run(worker, scheduler, manifest, clock, timeout).await;
     let latency = clock.now().since(start);
     let (comparison, failure) = match outcome {
-        Ok(rows) => judge(manifest, rows),
+        Ok(rows) => judge(manifest, &rows),
         Err(failure) => (None, Some(failure)),
     };
     WorkerCheck {
@@ -71,12 +72,12 @@ async fn run(
     rows.into_iter().next().ok_or_else(|| failure("run", "the worker gave no row"))
 }
 
-fn judge(manifest: &Manifest, rows: ItemRows) -> (Option<Comparison>, Option<CheckFailure>) {
-    let ItemRows { dense, weights, words, token_vectors } = rows;
-    if ![&dense, &weights, &token_vectors].into_iter().all(|row| is_finite(row)) {
+fn judge(manifest: &Manifest, rows: &ItemRows) -> (Option<Comparison>, Option<CheckFailure>) {
+    let ItemRows { dense, weights, token_vectors, .. } = rows;
+    if ![dense, weights, token_vectors].into_iter().all(|row| is_finite(row)) {
         return (None, Some(failure("finite", "a row is not finite")));
     }
-    let seen = canary::compare(manifest, &CanaryRows { dense, weights, words, token_vectors });
+    let seen = canary::compare(manifest, rows);
     let tolerances = manifest.canary.tolerances;
     let wrong = if !seen.dense_ok {
         let least = tolerances.dense_cosine_min;

@@ -13,10 +13,10 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::incidents::Counter;
-use super::ticket::ItemRows;
 use scheduling::batch::{TokenIds, Vectors};
 use scheduling::state::Digest;
 use settings::limits::CacheBytes;
+use vectors::ItemRows;
 
 /// Memory of an entry besides its numbers: its digest, its places in the cache's lists and table,
 /// the cache's memory of dropped rows, and the allocator's overhead.
@@ -129,6 +129,7 @@ impl Weighter<Digest, KeptRow> for RowWeighter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::job::only;
 
     const DENSE: usize = 64;
     const TOKENS: usize = 8;
@@ -171,7 +172,7 @@ mod tests {
         for kept in [rows(1), of_words] {
             cache.keep(digest, &kept);
             for wanted in [Vectors::Both, Vectors::Dense, Vectors::Sparse] {
-                assert_eq!(cache.find(digest, wanted), Some(kept.clone().only(wanted)));
+                assert_eq!(cache.find(digest, wanted), Some(only(kept.clone(), wanted)));
             }
         }
         let CacheFigures { entries, bytes, hits, misses, .. } = cache.figures();

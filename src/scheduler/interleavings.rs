@@ -176,7 +176,7 @@ fn requests_of_the_same_text_are_answered_in_every_order() {
             let workers = spawn_all(WORKERS, move |worker| {
                 of_workers.worker_opened(worker);
                 while let Some(job) = of_workers.next_job(worker) {
-                    let row = TextRow::of(&buffers().output(), in_row(0), job.items[0].ids());
+                    let row = TextRow::of(&buffers().output(), in_row(0), &job.items[0].ids);
                     job.complete(vec![Ok(row)]);
                 }
                 of_workers.worker_lost(worker);

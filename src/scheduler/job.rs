@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::Scheduler;
-use super::ticket::{ItemRows, Pending, RunError, RunSpan};
+use super::ticket::{Pending, RunError, RunSpan};
 use crate::engine::BatchOutput;
 use clock::Moment;
 use scheduling::batch::{Bucket, Place, Priority, TokenIds, Vectors};
 use scheduling::state::{Digest, ItemAnswer, Run};
+use vectors::ItemRows;
 use vectors::dense::is_finite;
 
 /// One item of a request, as it waits or runs. The queue keeps it until its batch has ended, so
@@ -25,10 +26,10 @@ pub(super) struct QueuedItem {
 
 #[derive(Debug)]
 pub(crate) struct JobItem {
-    ids: TokenIds,
+    pub(crate) ids: TokenIds,
     digest: Option<Digest>,
-    /// The priority of its job.
-    priority: Priority,
+    /// The priority of its job: interactive if the job has an interactive item.
+    pub(crate) priority: Priority,
 }
 
 /// Both rows of a text that ran.
@@ -129,42 +130,36 @@ impl QueuedItem {
     }
 }
 
-impl JobItem {
-    pub(crate) const fn ids(&self) -> &TokenIds {
-        &self.ids
-    }
-
-    /// The priority of its job: interactive if the job has an interactive item.
-    pub(crate) const fn priority(&self) -> Priority {
-        self.priority
-    }
-}
-
 impl TextRow {
     /// The rows of a text at its place in a batch. Both kinds are copied, whatever its request
     /// wants, since a request for the other kind may have joined during the run.
     pub(crate) fn of(output: &BatchOutput<'_>, place: Place, ids: &TokenIds) -> Self {
-        let dense = output.dense_of(place);
-        let (words, weights) = output.lexical_of(place, ids.len());
-        let token_vectors = match ids.wants_token_vectors() {
-            true => output.token_vectors_of(place, ids.len()),
-            false => Vec::new(),
-        };
-        let lost = match (is_finite(&dense), is_finite(&weights)) {
+        let rows = output.rows_of(place, ids);
+        let lost = match (is_finite(&rows.dense), is_finite(&rows.weights)) {
             // Whoever has the text's ids wants them.
-            _ if !is_finite(&token_vectors) => Some(Vectors::Both),
+            _ if !is_finite(&rows.token_vectors) => Some(Vectors::Both),
             (true, true) => None,
             (false, true) => Some(Vectors::Dense),
             (true, false) => Some(Vectors::Sparse),
             (false, false) => Some(Vectors::Both),
         };
-        Self { rows: ItemRows { dense, weights, words, token_vectors }, lost, rescued: false }
+        Self { rows, lost, rescued: false }
     }
 
     /// The wanted rows; `None` if they have NaN or infinity.
     pub(crate) fn wanted(self, vectors: Vectors) -> Option<ItemRows> {
         let is_lost = self.lost.is_some_and(|lost| lost.overlaps(vectors));
-        (!is_lost).then(|| self.rows.only(vectors))
+        (!is_lost).then(|| only(self.rows, vectors))
+    }
+}
+
+/// The rows without those that are not wanted.
+pub(super) fn only(rows: ItemRows, wanted: Vectors) -> ItemRows {
+    ItemRows {
+        dense: if wanted.dense() { rows.dense } else { Vec::new() },
+        weights: if wanted.sparse() { rows.weights } else { Vec::new() },
+        words: if wanted.sparse() { rows.words } else { Vec::new() },
+        token_vectors: rows.token_vectors,
     }
 }
 

@@ -2,11 +2,13 @@
 
 use futures_util::FutureExt;
 
+use super::job::{JobItem, only};
 use super::*;
 use crate::engine::fake::RowBuffers;
 use clock::ManualClock;
 use scheduling::Refusal;
 use scheduling::batch::{Place, TokenIds, Vectors};
+use vectors::ItemRows;
 
 pub(super) const LATER: Moment = Moment::from_nanos(u64::MAX);
 
@@ -52,7 +54,7 @@ fn submit_texts(scheduler: &Scheduler, vectors: Vectors, ids: &[u32]) -> Ticket 
 fn run_next(scheduler: &Scheduler, buffers: &RowBuffers) -> usize {
     let job = scheduler.next_job(0).expect("it waits");
     let output = buffers.output();
-    let row = |(row, item): (usize, &JobItem)| Ok(TextRow::of(&output, in_row(row), item.ids()));
+    let row = |(row, item): (usize, &JobItem)| Ok(TextRow::of(&output, in_row(row), &item.ids));
     let rows: Vec<RowOrError> = job.items.iter().enumerate().map(row).collect();
     let texts = rows.len();
     job.complete(rows);
@@ -100,7 +102,7 @@ pub(super) fn buffers() -> RowBuffers {
 /// What a request gets of a row of `buffers`.
 pub(super) fn rows_of(row: f32, vectors: Vectors) -> ItemRows {
     let dense = (0..4_u8).map(|place| f32::from(u8::from(f32::from(place) == row))).collect();
-    ItemRows { dense, weights: vec![row; 3], ..ItemRows::default() }.only(vectors)
+    only(ItemRows { dense, weights: vec![row; 3], ..ItemRows::default() }, vectors)
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn a_request_that_comes_during_a_run_of_its_text_shares_it() {
     let second = submit(&scheduler, Vectors::Sparse);
     drop(first);
     assert_eq!(scheduler.snapshot().queue_depth, 0);
-    let row = TextRow::of(&buffers().output(), in_row(0), job.items[0].ids());
+    let row = TextRow::of(&buffers().output(), in_row(0), &job.items[0].ids);
     job.complete(vec![Ok(row)]);
     assert_eq!(second.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Sparse)])));
     let counts = scheduler.snapshot().counts;
@@ -178,16 +180,16 @@ fn a_failed_run_answers_all_that_share_it() {
 fn a_text_that_ran_is_answered_from_the_cache_without_a_worker() {
     let scheduler = caching_scheduler();
     let first = submit(&scheduler, Vectors::Dense);
-    assert_eq!(first.cache_use(), Some(CacheUse::Miss));
+    assert_eq!(first.cache_use, Some(CacheUse::Miss));
     run_next(&scheduler, &buffers());
     assert_eq!(first.now_or_never(), Some(Ok(vec![rows_of(0.0, Vectors::Dense)])));
     scheduler.worker_lost(0);
     for vectors in [Vectors::Dense, Vectors::Sparse, Vectors::Both] {
         let mut again = submit_texts(&scheduler, vectors, &[7, 7]);
-        assert_eq!(again.cache_use(), Some(CacheUse::Hit));
+        assert_eq!(again.cache_use, Some(CacheUse::Hit));
         let rows = vec![rows_of(0.0, vectors); 2];
         assert_eq!((&mut again).now_or_never(), Some(Ok(rows)));
-        assert_eq!(again.ran(), None);
+        assert_eq!(again.ran, None);
     }
     let Snapshot { counts, cache, .. } = scheduler.snapshot();
     assert_eq!((counts.accepted, counts.batches), (1, 1));
@@ -200,7 +202,7 @@ fn only_texts_that_are_not_in_the_cache_run() {
     let _first = submit(&scheduler, Vectors::Both);
     run_next(&scheduler, &buffers());
     let ticket = submit_texts(&scheduler, Vectors::Both, &[8, 9, 7, 6, 5]);
-    assert_eq!(ticket.cache_use(), Some(CacheUse::Partial));
+    assert_eq!(ticket.cache_use, Some(CacheUse::Partial));
     assert_eq!(run_next(&scheduler, &buffers()), 4);
     let rows = [0.0, 1.0, 0.0, 2.0, 3.0].map(|row| rows_of(row, Vectors::Both));
     assert_eq!(ticket.now_or_never(), Some(Ok(rows.to_vec())));
@@ -215,7 +217,7 @@ fn rows_that_a_later_run_would_not_give_are_not_kept() {
         let ticket = submit(&scheduler, Vectors::Dense);
         let job = scheduler.next_job(0).expect("it waits");
         let row =
-            TextRow { rescued, ..TextRow::of(&buffers.output(), in_row(0), job.items[0].ids()) };
+            TextRow { rescued, ..TextRow::of(&buffers.output(), in_row(0), &job.items[0].ids) };
         job.complete(vec![Ok(row)]);
         assert!(ticket.now_or_never().expect("it ran").is_ok(), "what it wants is finite");
         assert_eq!(scheduler.snapshot().cache.entries, 0);

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use crate::locks::Mutex;
 use crate::scheduler::Scheduler;
 use clock::Moment;
-use scheduling::batch::Vectors;
 use scheduling::batch::plan::Sequence;
+use vectors::ItemRows;
 
 /// Where the rows of a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,31 +41,6 @@ impl CacheUse {
             Self::Hit => "hit",
             Self::Partial => "partial",
             Self::Miss => "miss",
-        }
-    }
-}
-
-/// Rows of one item; those that were not wanted are empty.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ItemRows {
-    /// `hidden_size` floats for each of the item's dense vectors.
-    pub dense: Vec<f32>,
-    /// One float for each of the item's tokens, or for each of `words`.
-    pub weights: Vec<f32>,
-    /// The words that have weights, of a model that weighs any words.
-    pub words: Vec<u32>,
-    /// The vectors of the item's tokens, one behind the other.
-    pub token_vectors: Vec<f32>,
-}
-
-impl ItemRows {
-    /// Without those that are not wanted.
-    pub(super) fn only(self, wanted: Vectors) -> Self {
-        Self {
-            dense: if wanted.dense() { self.dense } else { Vec::new() },
-            weights: if wanted.sparse() { self.weights } else { Vec::new() },
-            words: if wanted.sparse() { self.words } else { Vec::new() },
-            token_vectors: self.token_vectors,
         }
     }
 }
@@ -176,8 +151,11 @@ pub struct Ticket {
     /// What is to be cancelled when nobody waits any more; empty once every item has rows.
     items: Range<Sequence>,
     answer: RowsReceiver,
-    ran: Option<RunSpan>,
-    cache_use: Option<CacheUse>,
+    /// From the start of the first batch with an item of the request to the end of the last; known
+    /// when the rows are there, `None` when all of them were kept.
+    pub(crate) ran: Option<RunSpan>,
+    /// Where the rows came from; `None` when none are kept.
+    pub(crate) cache_use: Option<CacheUse>,
 }
 
 impl Ticket {
@@ -188,17 +166,6 @@ impl Ticket {
         cache_use: Option<CacheUse>,
     ) -> Self {
         Self { scheduler, items, answer, ran: None, cache_use }
-    }
-
-    /// From the start of the first batch with an item of the request to the end of the last; known
-    /// when the rows are there, `None` when all of them were kept.
-    pub(crate) const fn ran(&self) -> Option<RunSpan> {
-        self.ran
-    }
-
-    /// Where the rows came from; `None` when none are kept.
-    pub(crate) const fn cache_use(&self) -> Option<CacheUse> {
-        self.cache_use
     }
 }
 

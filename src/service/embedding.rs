@@ -11,11 +11,12 @@ use super::{
     InputType, Lexical, Milestones, Occurrence, OverLong, Refusal, ResidentModel,
 };
 use super::{looked_up, tokenizing};
-use crate::scheduler::{ItemRows, Reservation, RunError, RunSpan, Ticket};
+use crate::scheduler::{Reservation, RunError, RunSpan, Ticket};
 use model::package::manifest::{Manifest, ModelKind, PromptName};
 use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 use scheduling::batch::Priority;
 use settings::TokenInput;
+use vectors::ItemRows;
 
 /// Of a token id, or a number of a row.
 const FLOAT_BYTES: u64 = size_of::<f32>() as u64;
@@ -69,7 +70,7 @@ impl EmbeddingService {
                 });
                 let run = asked.map_or(&texts.run[..], |(_, documents)| documents);
                 let ticket = self.submit(&resident, &options, run, room)?;
-                let cache_use = ticket.cache_use();
+                let cache_use = ticket.cache_use;
                 let (mut rows, span) = rows(ticket, &texts).await?;
                 rows.extend(asked.map(|(query, _)| looked_up::row(&resident.tokenizer, query)));
                 (rows, span, cache_use)
@@ -401,5 +402,5 @@ async fn rows(
         RunError::NonFinite { item } => EmbedError::NonFinite { index: texts.input_of(item) },
         RunError::NoWorker => EmbedError::Refused(Refusal::NoWorker),
     })?;
-    Ok((rows, ticket.ran()))
+    Ok((rows, ticket.ran))
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::EmbeddingService;
 use super::figures::Sample;
-use crate::engine::{Engine, StageTimes};
+use crate::engine::Engine;
 use crate::health::{Phase, Status, WorkerCounts};
-use crate::metrics::{MemoryFigures, memory};
+use crate::metrics::{MemoryFigures, StageTimes, memory};
 use crate::progress::{StartStage, Step};
 use crate::scheduler::Snapshot;
 use crate::service::ResidentModel;

@@ -3,10 +3,9 @@
 
 use super::chunking::TextsToRun;
 use super::{EmbedError, EmbedOptions, InputType, Lexical};
-use crate::scheduler::ItemRows;
 use model::package::manifest::Manifest;
 use model::tokenize::{TextTokenizer, Tokenized};
-use vectors::sparse;
+use vectors::{ItemRows, sparse};
 
 /// Where the lexical weights of texts for this use come from. Refuses weights for which there is no
 /// table. Scores of a tokenizer fit the head that weighs a text's own tokens.

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::engine::{EngineError, Session};
-use crate::scheduler::{Incidents, Ran, RowOrError, RunError, TextRow};
+use crate::metrics::BatchFigures;
+use crate::scheduler::{Incidents, RowOrError, RunError, TextRow};
 use clock::Clock;
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Batch, Bucket, Place, Priority, TokenIds};
@@ -58,7 +59,7 @@ impl<'a> Runner<'a> {
         bucket: Bucket,
         priority: Priority,
         items: &[TokenIds],
-        record: &dyn Fn(&Ran<'_>),
+        record: &dyn Fn(&BatchFigures),
     ) -> RunOutcome {
         match self.run_once(bucket, priority, items, record) {
             Err(EngineError::OutOfMemory(reason)) => {
@@ -76,7 +77,7 @@ impl<'a> Runner<'a> {
         whole: Bucket,
         priority: Priority,
         items: &[TokenIds],
-        record: &dyn Fn(&Ran<'_>),
+        record: &dyn Fn(&BatchFigures),
     ) -> RunOutcome {
         let (mut all, mut last) = (Vec::with_capacity(items.len()), None::<EngineError>);
         for half in items.chunks(items.len().div_ceil(2)) {
@@ -98,7 +99,7 @@ impl<'a> Runner<'a> {
         bucket: Bucket,
         priority: Priority,
         items: &[TokenIds],
-        record: &dyn Fn(&Ran<'_>),
+        record: &dyn Fn(&BatchFigures),
     ) -> Result<Once, EngineError> {
         let started = self.clock.now();
         let batch = batch(bucket, priority, items)?;
@@ -106,8 +107,13 @@ impl<'a> Runner<'a> {
         let output = catch_panic(|| session.run(&batch))?;
         let row = |(ids, place): (&TokenIds, &Place)| TextRow::of(&output, *place, ids);
         let mut rows: Vec<TextRow> = items.iter().zip(batch.places()).map(row).collect();
-        let (times, whole) = (output.times, self.clock.now().since(started));
-        record(&Ran { bucket, items, times, whole });
+        record(&BatchFigures {
+            items: items.len(),
+            real_tokens: items.iter().map(|ids| ids.len()).sum(),
+            padded_tokens: bucket.tokens(),
+            whole: self.clock.now().since(started),
+            stages: output.times,
+        });
         let ran_again = rows.iter().any(|row| row.lost.is_some());
         for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
             // NaN and infinity spread over the row, to its other texts too.
@@ -253,7 +259,7 @@ mod tests {
         let mut runner = Runner::new(session, 0, all, shared, &incidents);
         let items: Vec<TokenIds> = (0..texts).map(|id| TokenIds::new(&[0, 1 + id, 2])).collect();
         let runs = RefCell::new(Vec::new());
-        let record = |ran: &Ran<'_>| runs.borrow_mut().push((ran.items.len(), ran.whole));
+        let record = |ran: &BatchFigures| runs.borrow_mut().push((ran.items, ran.whole));
         let outcome = runner.run(shapes[shapes.len() - 1], Priority::Bulk, &items, &record);
         let is_whole = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_none());
         assert!(outcome.rows.iter().all(is_whole) && outcome.error.is_none());

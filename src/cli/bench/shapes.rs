@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::{Bench, Loaded, RUNS_MIN, tokens_per_second, warm_session};
-use crate::engine::StageTimes;
+use crate::metrics::StageTimes;
 use crate::worker::warm_up_batch;
 use scheduling::batch::Bucket;
 use scheduling::batch::plan::Shapes;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use openvino::{ElementType, InferRequest, InferenceError, Node, Shape, Tensor};
 
 use super::one_line;
-use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, SpanWords, StageTimes};
+use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, SpanWords};
+use crate::metrics::StageTimes;
 use clock::Clock;
 use model::package::manifest::{FloatType, Outputs};
 use scheduling::batch::{Batch, Bucket, GraphInputs};
@@ -67,7 +68,7 @@ pub(super) struct OpenVinoSession {
     /// Of the last run.
     outputs: Option<OutputTensors>,
     /// Runs rows with NaN or infinity again, in f32.
-    rescue: Option<Box<OpenVinoSession>>,
+    pub(super) rescue: Option<Box<OpenVinoSession>>,
 }
 
 impl OpenVinoSession {
@@ -79,10 +80,6 @@ impl OpenVinoSession {
     ) -> Self {
         let (inputs, outputs) = (HashMap::new(), None);
         Self { request, facts, output_types, clock, inputs, outputs, rescue: None }
-    }
-
-    pub(super) fn rescue_with(&mut self, session: Self) {
-        self.rescue = Some(Box::new(session));
     }
 
     fn fill(&mut self, batch: &Batch) -> Result<(), EngineError> {
@@ -132,18 +129,24 @@ impl OpenVinoSession {
         let weights = weights_type.zip(outputs.token_weights.as_ref());
         let weights = weights
             .map(|(element, tensor)| floats(tensor, "token_weights", element, bucket.tokens()));
-        let mut output = BatchOutput::new(bucket, facts.hidden_size, dense, weights.transpose()?);
-        if let Some(((element, kept), (ids, weights))) = words_type.zip(outputs.words.as_ref()) {
-            let due = bucket.rows * bucket.spans() * kept;
-            let weights = floats(weights, "word_weights", element, due)?;
-            check_count(ids, "words", due)?;
-            let ids = ids.get_data().map_err(failed)?;
-            output = output.with_words(SpanWords { kept, ids, weights });
-        }
+        let token_weights = weights.transpose()?;
+        let words = match words_type.zip(outputs.words.as_ref()) {
+            Some(((element, kept), (ids, weights))) => {
+                let due = bucket.rows * bucket.spans() * kept;
+                let weights = floats(weights, "word_weights", element, due)?;
+                check_count(ids, "words", due)?;
+                Some(SpanWords { kept, ids: ids.get_data().map_err(failed)?, weights })
+            }
+            None => None,
+        };
         let vectors = vectors_type.zip(outputs.token_vectors.as_ref());
-        let Some(((element, size), tensor)) = vectors else { return Ok(output) };
-        let vectors = floats(tensor, "token_vectors", element, bucket.tokens() * size)?;
-        Ok(output.with_token_vectors(size, vectors))
+        let vectors = vectors.map(|((element, size), tensor)| {
+            let vectors = floats(tensor, "token_vectors", element, bucket.tokens() * size)?;
+            Ok((size, vectors))
+        });
+        let (token_vectors, hidden_size) = (vectors.transpose()?, facts.hidden_size);
+        let times = StageTimes::default();
+        Ok(BatchOutput { bucket, hidden_size, dense, token_weights, token_vectors, words, times })
     }
 }
 

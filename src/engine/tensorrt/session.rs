@@ -10,7 +10,8 @@ use super::ffi::{
     BridgeError, Element, Output, OutputType, PlanSession, RunTimes, RunWishes, StagedInputs,
 };
 use super::shared::Lease;
-use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, SpanWords, StageTimes};
+use crate::engine::{BatchOutput, EngineError, Floats, GraphFacts, Session, SpanWords};
+use crate::metrics::StageTimes;
 use scheduling::batch::{Batch, GraphInputs, Priority};
 
 /// Fields are dropped in their order: the stream before its place on the device.
@@ -19,7 +20,8 @@ pub(super) struct TensorRtSession {
     outputs: Vec<OutputType>,
     facts: GraphFacts,
     lease: Lease,
-    rescue: Option<Box<dyn Session>>,
+    /// Runs rows with NaN or infinity again.
+    pub(super) rescue: Option<Box<dyn Session>>,
     /// What the engine's figures have counted already, in the order of `Shared::counters`.
     counted: [u64; 5],
 }
@@ -32,10 +34,6 @@ impl TensorRtSession {
         lease: Lease,
     ) -> Self {
         Self { session, outputs, facts, lease, rescue: None, counted: [0; 5] }
-    }
-
-    pub(super) fn rescue_with(&mut self, session: Box<dyn Session>) {
-        self.rescue = Some(session);
     }
 
     /// Writes all inputs straight into the pinned memory that the device copies from.
@@ -51,16 +49,21 @@ impl TensorRtSession {
     fn output(&self, batch: &Batch) -> Result<BatchOutput<'_>, BridgeError> {
         let dense = self.floats(Output::Dense)?.unwrap_or(Floats::Single(&[]));
         let weights = self.floats(Output::TokenWeights)?;
-        let mut output = BatchOutput::new(batch.bucket(), self.facts.hidden_size, dense, weights);
-        if let Some((kept, weights)) = self.facts.words.zip(self.floats(Output::WordWeights)?) {
-            let ids = self.session.integers(Output::Words)?;
-            output = output.with_words(SpanWords { kept, ids, weights });
-        }
+        let words = match self.facts.words.zip(self.floats(Output::WordWeights)?) {
+            Some((kept, weights)) => {
+                Some(SpanWords { kept, ids: self.session.integers(Output::Words)?, weights })
+            }
+            None => None,
+        };
         let size = self.facts.token_vector_size.filter(|_| batch.wants_token_vectors());
-        let vectors = size.zip(self.floats(Output::TokenVectors)?);
-        Ok(match vectors {
-            Some((size, vectors)) => output.with_token_vectors(size, vectors),
-            None => output,
+        Ok(BatchOutput {
+            bucket: batch.bucket(),
+            hidden_size: self.facts.hidden_size,
+            dense,
+            token_weights: weights,
+            token_vectors: size.zip(self.floats(Output::TokenVectors)?),
+            words,
+            times: StageTimes::default(),
         })
     }
 
@@ -102,9 +105,7 @@ impl Session for TensorRtSession {
         let contexts_bytes = report.contexts_bytes;
         let seen = [captured, refused, contexts, report.contexts_ns, contexts_bytes];
         let shared = &self.lease.shared;
-        for ((counter, seen), counted) in
-            shared.counters().into_iter().zip(seen).zip(&mut self.counted)
-        {
+        for ((counter, seen), counted) in shared.counters.iter().zip(seen).zip(&mut self.counted) {
             let seen = u64::try_from(seen).unwrap_or(0);
             counter.fetch_add(seen.saturating_sub(*counted), Ordering::Relaxed);
             *counted = seen;
@@ -126,7 +127,7 @@ impl Session for TensorRtSession {
 
 impl Drop for TensorRtSession {
     fn drop(&mut self) {
-        for (counter, counted) in self.lease.shared.counters().into_iter().zip(self.counted) {
+        for (counter, counted) in self.lease.shared.counters.iter().zip(self.counted) {
             counter.fetch_sub(counted, Ordering::Relaxed);
         }
     }

@@ -20,13 +20,9 @@ pub(super) struct Shared {
     indexes: Vec<usize>,
     /// GPUs that cannot be used, since the start or since they failed.
     pub(super) lost: Mutex<Vec<LostGpu>>,
-    pub(super) captured_graphs: AtomicU64,
-    pub(super) refused_graphs: AtomicU64,
-    /// Execution contexts that were made for the sessions, with the time that took and the memory
-    /// of the GPUs.
-    pub(super) contexts: AtomicU64,
-    pub(super) contexts_ns: AtomicU64,
-    pub(super) contexts_bytes: AtomicU64,
+    /// Of all sessions: captured graphs, sessions that refused one, and execution contexts with the
+    /// nanoseconds that making them took and their bytes on the GPUs.
+    pub(super) counters: [AtomicU64; 5],
     /// One for each device; `None` for a library that compiles nothing on the device.
     pub(super) kernels: Vec<Option<KernelFile>>,
 }
@@ -45,11 +41,7 @@ impl Shared {
             cores: cores(),
             indexes,
             lost: Mutex::new(lost),
-            captured_graphs: AtomicU64::new(0),
-            refused_graphs: AtomicU64::new(0),
-            contexts: AtomicU64::new(0),
-            contexts_ns: AtomicU64::new(0),
-            contexts_bytes: AtomicU64::new(0),
+            counters: Default::default(),
             kernels,
         }
     }
@@ -58,13 +50,6 @@ impl Shared {
     /// one, and with as many sessions as cores none is left for requests.
     pub(super) fn wait_asleep(&self) -> bool {
         self.places.sessions() >= self.cores
-    }
-
-    /// All counters, in the order of a session's own.
-    pub(super) const fn counters(&self) -> [&AtomicU64; 5] {
-        let Self { captured_graphs, refused_graphs, contexts, contexts_ns, contexts_bytes, .. } =
-            self;
-        [captured_graphs, refused_graphs, contexts, contexts_ns, contexts_bytes]
     }
 
     /// The engine's error for one of the device at `place`. After an error that lasts, no session

@@ -6,13 +6,14 @@ use super::*;
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
-use crate::scheduler::{ItemRows, RunError, SchedulerConfig, Submission, Ticket};
+use crate::scheduler::{RunError, SchedulerConfig, Submission, Ticket};
 use clock::RealClock;
 use scheduling::Refusal;
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{TokenIds, Vectors};
 use settings::limits::{MaxBatchTokens, WorkerStuckMs};
 use testing::Seeds;
+use vectors::ItemRows;
 
 mod panics;
 mod replacement;

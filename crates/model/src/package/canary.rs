@@ -2,6 +2,7 @@
 
 use crate::package::manifest::{Longest, Manifest};
 use scheduling::batch::{Batch, BatchError, Bucket, TokenIds};
+use vectors::ItemRows;
 use vectors::dense::{cosine, is_finite};
 use vectors::sparse::{self, Selection};
 
@@ -37,19 +38,6 @@ impl Comparison {
     }
 }
 
-/// What a run of the canary gave.
-#[derive(Debug)]
-pub struct CanaryRows {
-    /// `hidden_size` floats.
-    pub dense: Vec<f32>,
-    /// A float for each of its tokens, or of its words; none for a model without a sparse head.
-    pub weights: Vec<f32>,
-    /// Of a model whose weights are those of any words.
-    pub words: Vec<u32>,
-    /// `token_vector_size` floats for each of its tokens; none for a model without such vectors.
-    pub token_vectors: Vec<f32>,
-}
-
 /// The canary as it runs alone: with all outputs that the model has.
 pub fn token_ids(manifest: &Manifest) -> TokenIds {
     let ids = TokenIds::new(&manifest.canary.token_ids);
@@ -57,7 +45,7 @@ pub fn token_ids(manifest: &Manifest) -> TokenIds {
 }
 
 /// Compares a run of the manifest's canary. Numbers that are not finite never pass.
-pub fn compare(manifest: &Manifest, rows: &CanaryRows) -> Comparison {
+pub fn compare(manifest: &Manifest, rows: &ItemRows) -> Comparison {
     let (canary, least) = (&manifest.canary, manifest.canary.tolerances.dense_cosine_min);
     let golden = (&canary.dense[..], &canary.sparse[..]);
     let whole = compare_text(manifest, &canary.token_ids, golden, rows);
@@ -73,7 +61,7 @@ pub fn compare(manifest: &Manifest, rows: &CanaryRows) -> Comparison {
 
 /// The same for a text that [`long_text`] made; `None` if there are no golden numbers for one of
 /// its length.
-pub fn compare_long(manifest: &Manifest, text: &TokenIds, rows: &CanaryRows) -> Option<Comparison> {
+pub fn compare_long(manifest: &Manifest, text: &TokenIds, rows: &ItemRows) -> Option<Comparison> {
     let golden = manifest.canary.longest.as_ref().filter(|golden| golden.tokens == text.len())?;
     let Longest { dense: golden, sparse, .. } = golden;
     Some(compare_text(manifest, text, (golden, sparse), rows))
@@ -83,7 +71,7 @@ fn compare_text(
     manifest: &Manifest,
     text: &[u32],
     golden: (&[f32], &[(u32, f32)]),
-    CanaryRows { dense, weights, words, .. }: &CanaryRows,
+    ItemRows { dense, weights, words, .. }: &ItemRows,
 ) -> Comparison {
     let ids = if manifest.words().is_some() { words } else { text };
     let tolerances = manifest.canary.tolerances;
@@ -146,7 +134,7 @@ pub fn long_text(manifest: &Manifest, tokens: usize, another_end: bool) -> Token
 pub fn compare_all(
     manifest: &Manifest,
     batch: &Batch,
-    rows_of: impl Fn(usize) -> CanaryRows,
+    rows_of: impl Fn(usize) -> ItemRows,
 ) -> Comparison {
     let of = |item: usize| compare(manifest, &rows_of(item));
     let is_canary = |item: &usize| batch.items()[*item][..] == manifest.canary.token_ids[..];
@@ -206,7 +194,7 @@ mod tests {
         let seen = |token_vectors: &[f32]| {
             let (dense, weights) = (golden.dense.clone(), vec![0.0; tokens]);
             let token_vectors = token_vectors.to_vec();
-            compare(&manifest, &CanaryRows { dense, weights, words: vec![], token_vectors })
+            compare(&manifest, &ItemRows { dense, weights, words: vec![], token_vectors })
         };
         assert!(seen(&[0.0, 1.0, 0.6, 0.8, 1.0, 0.0]).dense_ok);
         let swapped = seen(&[0.0, 1.0, 1.0, 0.0, 0.6, 0.8]);
