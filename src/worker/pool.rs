@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 use crate::engine::{Engine, EngineError};
@@ -58,8 +57,7 @@ impl PoolConfig {
 /// What the pool's thread tells others.
 struct PoolStatus {
     /// The result of the first opening of all workers.
-    start_result: Mutex<Option<Result<(), EngineError>>>,
-    start_changed: Condvar,
+    start_result: OnceLock<Result<(), EngineError>>,
     /// Why the pool cannot go on.
     failed: watch::Sender<Option<String>>,
     /// Running threads of workers; zero when all have ended.
@@ -115,8 +113,7 @@ impl WorkerPool {
         let (events, inbox) = channel();
         let workers = config.lanes.len();
         let status = Arc::new(PoolStatus {
-            start_result: Mutex::new(None),
-            start_changed: Condvar::new(),
+            start_result: OnceLock::new(),
             failed: watch::Sender::new(None),
             threads: watch::Sender::new(workers),
         });
@@ -138,7 +135,7 @@ impl WorkerPool {
             .spawn(move || pool_thread.run_supervised(&inbox));
         if let Err(error) = spawned {
             let reason = format!("cannot start a thread: {error}");
-            status.set_start_result(Err(EngineError::NotAvailable(reason)));
+            let _ = status.start_result.set(Err(EngineError::NotAvailable(reason)));
         }
         Self { scheduler, status }
     }
@@ -148,13 +145,7 @@ impl WorkerPool {
     /// # Errors
     /// The first error or panic while a worker opens for the first time. The pool is closed then.
     pub fn wait_ready(&self) -> Result<(), EngineError> {
-        let mut first = self.status.start_result.lock();
-        loop {
-            match &*first {
-                Some(result) => return result.clone(),
-                None => self.status.start_changed.wait(&mut first),
-            }
-        }
+        self.status.start_result.wait().clone()
     }
 
     /// Resolves with the reason when the pool cannot go on: no session of this process will work
@@ -175,21 +166,6 @@ impl WorkerPool {
     }
 }
 
-impl PoolStatus {
-    fn set_start_result(&self, result: Result<(), EngineError>) {
-        let mut first = self.start_result.lock();
-        if first.is_none() {
-            *first = Some(result);
-            self.start_changed.notify_all();
-        }
-    }
-
-    /// Whether the workers are still being opened for the first time.
-    fn is_starting(&self) -> bool {
-        self.start_result.lock().is_none()
-    }
-}
-
 impl PoolThread {
     /// The thread's whole life. Without the thread nobody would replace a worker or notice a stuck
     /// one, so the process cannot go on if the thread panics.
@@ -199,7 +175,7 @@ impl PoolThread {
             let panic = panic_text(&*panic);
             let reason = format!("the thread that looks after the workers panicked: {panic}");
             scheduler.close();
-            status.set_start_result(Err(EngineError::NotAvailable(reason.clone())));
+            let _ = status.start_result.set(Err(EngineError::NotAvailable(reason.clone())));
             status.failed.send_replace(Some(reason));
         }
     }
@@ -327,7 +303,7 @@ impl PoolThread {
 
     fn worker_ready(&mut self, worker: usize, measured: Times) {
         self.slots[worker].ready = true;
-        if self.status.is_starting() {
+        if self.is_starting() {
             // Workers warm up at the same time, so the last worker to be ready measured the least
             // contention.
             self.measured.insert(self.config.lanes[worker].width, measured);
@@ -351,7 +327,7 @@ impl PoolThread {
                     self.config.progress.enter(StartStage::WarmUpIdle, None, left, self.clock.now())
                 }
             }
-            self.status.set_start_result(Ok(()));
+            let _ = self.status.start_result.set(Ok(()));
         }
     }
 
@@ -370,7 +346,7 @@ impl PoolThread {
 
     fn log_progress(&mut self) {
         let now = self.clock.now();
-        if !self.status.is_starting() || now.since(self.logged) < LOG_INTERVAL {
+        if !self.is_starting() || now.since(self.logged) < LOG_INTERVAL {
             return;
         }
         self.logged = now;
@@ -388,15 +364,16 @@ impl PoolThread {
             WorkerEnd::Poisoned(reason) => {
                 tracing::error!(worker, reason, "the device is lost for this process");
                 self.scheduler.close();
-                self.status.set_start_result(Err(EngineError::ProcessPoisoned(reason.clone())));
+                let _ =
+                    self.status.start_result.set(Err(EngineError::ProcessPoisoned(reason.clone())));
                 self.status.failed.send_replace(Some(reason));
             }
             WorkerEnd::Retired(reason) | WorkerEnd::NotOpened(EngineError::GpuLost(reason)) => {
                 self.retire(worker, &reason);
             }
-            WorkerEnd::NotOpened(error) if self.status.is_starting() => self.end_start(error),
+            WorkerEnd::NotOpened(error) if self.is_starting() => self.end_start(error),
             // A worker that panics at the first try would panic at each try.
-            WorkerEnd::Failed(reason) if self.status.is_starting() => {
+            WorkerEnd::Failed(reason) if self.is_starting() => {
                 self.end_start(EngineError::SessionLost(reason));
             }
             WorkerEnd::NotOpened(EngineError::ProcessPoisoned(reason)) => {
@@ -415,14 +392,19 @@ impl PoolThread {
             return self.replace(worker, reason);
         }
         tracing::error!(worker, reason, "a worker has lost its GPU; the others serve");
-        if self.status.is_starting() {
+        if self.is_starting() {
             self.go_on_starting();
         }
     }
 
+    /// Whether the workers are still being opened for the first time.
+    fn is_starting(&self) -> bool {
+        self.status.start_result.get().is_none()
+    }
+
     fn end_start(&self, error: EngineError) {
         self.scheduler.close();
-        self.status.set_start_result(Err(error));
+        let _ = self.status.start_result.set(Err(error));
     }
 
     fn replace(&mut self, worker: usize, reason: &str) {

@@ -39,7 +39,6 @@ pub(super) fn write(part: &PartContent<'_>, out: &mut impl Write) -> io::Result<
 }
 
 pub(super) fn merge(parts: &[PathBuf], out: &mut impl Write) -> io::Result<()> {
-    let mut read = Vec::with_capacity(parts.len());
     let (mut rows, mut shape) = (0, None);
     for path in parts {
         let mut file = File::open(path)?;
@@ -50,12 +49,11 @@ pub(super) fn merge(parts: &[PathBuf], out: &mut impl Write) -> io::Result<()> {
         })?;
         rows += own;
         shape = Some((kind, dimensions));
-        // One part is open at a time.
-        read.push(path);
     }
     let Some((kind, dimensions)) = shape else { return Ok(()) };
     out.write_all(&header(&kind, rows, dimensions))?;
-    for path in read {
+    // One part is open at a time.
+    for path in parts {
         let mut file = File::open(path)?;
         file.read_exact(&mut [0; HEADER_BYTES])?;
         io::copy(&mut file, out)?;

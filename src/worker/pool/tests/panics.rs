@@ -1,5 +1,7 @@
 //! Panics: no request may be left without an answer.
 
+use parking_lot::Mutex;
+
 use super::*;
 
 /// Panics once when a thread of this name asks for the time.
