@@ -18,7 +18,7 @@ use scheduling::batch::cost::Times;
 use scheduling::batch::warm_up::WarmUpPlan;
 use scheduling::state::Lane;
 use settings::limits::Workers;
-use settings::{OnStuck, WarmUp, WatchdogConfig};
+use settings::{WarmUp, WatchdogConfig};
 
 /// The wait before the first replacement of a worker. Each further wait is twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -283,7 +283,7 @@ impl PoolThread {
             let reason =
                 format!("worker {worker} has run one batch for {} ms or more", limit.as_millis());
             tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
-            if self.config.watchdog.on_stuck == OnStuck::Exit {
+            if self.config.watchdog.exit_on_stuck {
                 self.scheduler.close();
                 self.status.failed.send_replace(Some(reason));
             }

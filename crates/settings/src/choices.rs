@@ -82,14 +82,6 @@ choices! {
         None = "none",
     }
 
-    /// What `--exit-on-stuck` takes.
-    OnStuck {
-        /// Readiness fails until the batch ends after all.
-        Wait = "false",
-        /// The process ends, for its supervisor to start it again.
-        Exit = "true",
-    }
-
     /// What `--raise-priority` takes.
     RaisedPriority {
         /// The request stays bulk.

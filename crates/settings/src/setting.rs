@@ -135,7 +135,7 @@ impl Words for bool {
     const WORDS: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
 }
 
-/// Makes enums whose variants are words: `choices! { OnStuck { Wait = "false", Exit = "true" } }`.
+/// Makes enums whose variants are words: `choices! { LogFormat { Text = "text", Json = "json" } }`.
 /// An `Option` of one also takes `auto`, which is `None`.
 macro_rules! choices {
     ($($(#[$meta:meta])* $name:ident {

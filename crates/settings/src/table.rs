@@ -156,7 +156,8 @@ settings! {
             "worker-stuck-ms", "MS",
             "a batch that runs for longer, and for four times as long as predicted, is answered \
             with 503 and fails readiness; 0 waits for ever";
-        on_stuck: OnStuck = "false", read::word,
+        /// Its supervisor starts it again. Else readiness fails until the batch ends after all.
+        exit_on_stuck: bool = "false", read::word,
             "exit-on-stuck", "BOOL", "whether such a batch ends the process, with code 1";
     }
 

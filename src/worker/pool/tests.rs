@@ -245,14 +245,14 @@ async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
     }
 }
 
-fn watchdog(on_stuck: OnStuck) -> WatchdogConfig {
-    WatchdogConfig { stuck_after: WorkerStuckMs::new(1000).expect("in range"), on_stuck }
+fn watchdog(exit_on_stuck: bool) -> WatchdogConfig {
+    WatchdogConfig { stuck_after: WorkerStuckMs::new(1000).expect("in range"), exit_on_stuck }
 }
 
 #[tokio::test]
 async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
     let gate = Gate::closed();
-    let pool = TestPool::watched(1, gated(&gate), watchdog(OnStuck::Wait));
+    let pool = TestPool::watched(1, gated(&gate), watchdog(false));
     let stuck = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
     let waiting = pool.submit(&[ids(3, 9)]).expect("room");
@@ -275,7 +275,7 @@ async fn a_stuck_batch_is_answered_and_its_worker_lives_again_when_it_ends() {
 #[tokio::test]
 async fn a_stuck_batch_ends_everything_when_the_process_is_to_end() {
     let gate = Gate::closed();
-    let pool = TestPool::watched(1, gated(&gate), watchdog(OnStuck::Exit));
+    let pool = TestPool::watched(1, gated(&gate), watchdog(true));
     let stuck = pool.submit(&[ids(1, 9)]).expect("room");
     gate.wait_for_runs(1);
     let waiting = pool.submit(&[ids(2, 9)]).expect("room");

@@ -32,7 +32,7 @@ impl Clock for Trap {
 /// One worker with this clock.
 fn pool(clock: &Arc<Trap>, script: FakeScript) -> Arc<TestPool> {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
-    Arc::new(TestPool::starting(clock, 1, script, watchdog(OnStuck::Wait)))
+    Arc::new(TestPool::starting(clock, 1, script, watchdog(false)))
 }
 
 /// What the start comes to; it must not last for ever.
