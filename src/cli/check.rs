@@ -116,10 +116,8 @@ fn check_engine(config: &Config, loaded: &Loaded, findings: &mut Findings) -> an
         );
     }
     let engine = format!("engine {} {}", info.kind, info.version);
-    let text = format!(
-        "{} on {}; canary: dense cosine {:.6}, largest difference of a lexical weight {:.4}; {}",
-        info.precision, info.device, seen.dense_cosine, seen.sparse_error, loaded.chosen.reason
-    );
+    let (precision, device, reason) = (&info.precision, &info.device, &loaded.chosen.reason);
+    let text = format!("{precision} on {device}; canary: {seen}; {reason}");
     findings.say(Verdict::Well, &engine, &text);
     describe(manifest, findings);
     let text = format!("normalization {}", loaded.tokenizer.normalization().name());

@@ -136,7 +136,11 @@ impl<'a> OpenVinoModel<'a> {
                 self.precisions = vec![precision];
                 return Ok(engine);
             }
-            refused = canary_refusal(precision, comparison);
+            refused = format!(
+                "in {} the model does not give the manifest's golden numbers: {comparison}; the \
+                 graph may belong to another vocabulary or head",
+                precision.name()
+            );
             tracing::warn!("{refused}");
         }
         Err(EngineError::BadPackage(refused))
@@ -220,16 +224,6 @@ impl Engine for OpenVinoEngine {
     fn open_session(&self, _: &[Bucket]) -> Result<Box<dyn Session>, EngineError> {
         Ok(Box::new(self.open()?))
     }
-}
-
-fn canary_refusal(precision: PrecisionChoice, comparison: Comparison) -> String {
-    format!(
-        "in {} the model does not give the manifest's golden numbers: dense cosine {:.6}, largest \
-         difference of a lexical weight {:.4}; the graph may belong to another vocabulary or head",
-        precision.name(),
-        comparison.dense_cosine,
-        comparison.sparse_error
-    )
 }
 
 fn open_library(directory: Option<&Path>) -> Result<Core, EngineError> {

@@ -165,9 +165,9 @@ impl TensorRtEngine {
     /// `BadPackage` if a canary is off; the errors of a session.
     pub fn try_profiles(&self, manifest: &Manifest) -> Result<Comparison, EngineError> {
         let length = manifest.canary.token_ids.len();
-        let usual = |profile: &PlanProfile| Bucket {
-            rows: profile.rows.opt as usize,
-            length: (profile.length.opt as usize).max(length),
+        let usual = |profile: &PlanProfile| {
+            let Bucket { rows, length: own } = usual(profile);
+            Bucket { rows, length: own.max(length) }
         };
         let largest = |profile: &PlanProfile| Bucket {
             rows: profile.rows.max as usize,
@@ -220,8 +220,7 @@ impl TensorRtEngine {
         if let Some(off) = golden.filter(|seen| !seen.passed()) {
             return Err(EngineError::BadPackage(format!(
                 "on GPU {gpu} the plan does not give the manifest's golden numbers of a text of \
-                 {tokens} tokens: dense cosine {:.6}, largest difference of a lexical weight {:.4}",
-                off.dense_cosine, off.sparse_error
+                 {tokens} tokens: {off}"
             )));
         }
         if whole.dense == run(bucket, &other)?.dense {
@@ -256,10 +255,6 @@ impl TensorRtEngine {
     /// # Errors
     /// `BadPackage` if the library tells no times; the errors of a session.
     pub fn layer_times(&self) -> Result<Vec<(Bucket, Vec<LayerTime>)>, EngineError> {
-        let usual = |profile: &PlanProfile| {
-            let rows = profile.rows.opt as usize;
-            Bucket { rows, length: profile.length.opt as usize }
-        };
         let engine = &self.devices[0].engine;
         let times = |bucket: Bucket| Ok((bucket, engine.layer_times(bucket.into())?));
         self.profiles.iter().map(usual).map(times).collect::<Result<_, _>>().map_err(fault)
@@ -279,14 +274,10 @@ impl TensorRtEngine {
         for &bucket in buckets {
             let seen = run_canary(&mut session, manifest, bucket)?;
             if !seen.passed() {
+                let (gpu, Bucket { rows, length }) = (self.devices[place].index, bucket);
                 return Err(EngineError::BadPackage(format!(
-                    "on GPU {} the plan does not give the manifest's golden numbers in a batch of \
-                     {}x{}: dense cosine {:.6}, largest difference of a lexical weight {:.4}",
-                    self.devices[place].index,
-                    bucket.rows,
-                    bucket.length,
-                    seen.dense_cosine,
-                    seen.sparse_error
+                    "on GPU {gpu} the plan does not give the manifest's golden numbers in a batch \
+                     of {rows}x{length}: {seen}"
                 )));
             }
             worst = Some(worst.map_or(seen, |worst| worst.worse(seen)));
@@ -371,6 +362,10 @@ impl Engine for TensorRtEngine {
     fn lost_gpus(&self) -> Vec<LostGpu> {
         self.shared.lost.lock().clone()
     }
+}
+
+const fn usual(profile: &PlanProfile) -> Bucket {
+    Bucket { rows: profile.rows.opt as usize, length: profile.length.opt as usize }
 }
 
 const fn kind(flavour: PlanFlavour) -> EngineKind {

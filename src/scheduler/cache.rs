@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use serde::Serialize;
 
 use super::incidents::Counter;
 use scheduling::batch::{TokenIds, Vectors};
@@ -54,7 +55,7 @@ struct KeptRow {
     words: Option<Arc<[u32]>>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct CacheFigures {
     /// Its room as configured; 0 without a cache.
     pub(crate) limit_bytes: u64,

@@ -11,7 +11,7 @@ use super::EmbeddingService;
 use super::figures::Sample;
 use crate::engine::Engine;
 use crate::health::{Phase, Status, WorkerCounts};
-use crate::metrics::{MemoryFigures, StageTimes, memory};
+use crate::metrics::{MemoryFigures, memory};
 use crate::progress::{StartStage, Step};
 use crate::scheduler::Snapshot;
 use crate::service::ResidentModel;
@@ -152,7 +152,11 @@ impl RunningModel<'_> {
             "memory_resident_bytes": memory.resident_bytes,
             "memory_peak_bytes": memory.peak_bytes,
             "cost_model": cost(&snapshot.widths[0]),
-            "mean_batch_ms": stage_means(stages),
+            "mean_batch_ms": facts! {
+                "copy_in": millis(stages.copy_in),
+                "compute": millis(stages.compute),
+                "copy_out": millis(stages.copy_out),
+            },
             "items": facts! {
                 "accepted": counts.accepted,
                 "replied": counts.replied,
@@ -162,13 +166,7 @@ impl RunningModel<'_> {
                 "abandoned": counts.abandoned,
             },
             "items_coalesced": counts.coalesced,
-            "cache": facts! {
-                "limit_bytes": cache.limit_bytes,
-                "bytes": cache.bytes,
-                "entries": cache.entries,
-                "hits": cache.hits,
-                "misses": cache.misses,
-            },
+            "cache": cache,
             "promise": promise(&snapshot.promise),
             "queue_interactive": snapshot.queue_interactive,
             "queue_bulk": snapshot.queue_bulk,
@@ -211,14 +209,6 @@ impl RunningModel<'_> {
             "gpus": gpus.collect::<Vec<_>>(),
             "gpus_lost": engine.kind.is_tensorrt().then(|| resident.engine.lost_gpus().len()),
         })
-    }
-}
-
-fn stage_means(stages: &StageTimes) -> Value {
-    facts! {
-        "copy_in": millis(stages.copy_in),
-        "compute": millis(stages.compute),
-        "copy_out": millis(stages.copy_out),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Compares the golden numbers of a package with what an engine computed.
 
+use std::fmt;
+
 use crate::package::manifest::{Longest, Manifest};
 use scheduling::batch::{Batch, BatchError, Bucket, TokenIds};
 use vectors::ItemRows;
@@ -18,6 +20,17 @@ pub struct Comparison {
     pub dense_ok: bool,
     /// Whether the difference is at most the manifest's.
     pub sparse_ok: bool,
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dense_cosine, sparse_error, .. } = self;
+        write!(
+            formatter,
+            "dense cosine {dense_cosine:.6}, largest difference of a lexical weight \
+             {sparse_error:.4}"
+        )
+    }
 }
 
 impl Comparison {
