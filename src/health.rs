@@ -51,20 +51,22 @@ impl CurrentPhase {
     }
 }
 
-/// The one word of `/health`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Every worker lives.
-    Ok,
-    /// Requests are answered, but not every worker lives, or a GPU is lost.
-    Degraded,
-    /// The model is being loaded or warmed up.
-    Loading,
-    /// The process is about to exit.
-    Draining,
-    /// No worker can run the model.
-    Failed,
+settings::named! {
+    /// The one word of `/health`.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Status {
+        /// Every worker lives.
+        Ok = "ok",
+        /// Requests are answered, but not every worker lives, or a GPU is lost.
+        Degraded = "degraded",
+        /// The model is being loaded or warmed up.
+        Loading = "loading",
+        /// The process is about to exit.
+        Draining = "draining",
+        /// No worker can run the model.
+        Failed = "failed",
+    }
 }
 
 impl Status {
@@ -78,17 +80,6 @@ impl Status {
             Phase::Ready if workers.live == 0 || workers.stuck > 0 => Self::Failed,
             Phase::Ready if workers.live < workers.total || lost_gpus > 0 => Self::Degraded,
             Phase::Ready => Self::Ok,
-        }
-    }
-
-    /// The word itself.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Degraded => "degraded",
-            Self::Loading => "loading",
-            Self::Draining => "draining",
-            Self::Failed => "failed",
         }
     }
 

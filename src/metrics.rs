@@ -25,36 +25,21 @@ const SLOTS: usize = 64;
 /// each.
 const SOUND: &str = "names, labels and buckets of our table are sound";
 
-/// A stage of a request. The stages of one request follow each other without a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Reading the body, unpacking, parsing, checking.
-    Parse,
-    /// Text to ids.
-    Tokenize,
-    /// Until the first batch with an item of the request starts.
-    Queue,
-    /// Until the last row is back, waits between the request's batches included.
-    Compute,
-    /// Cutting dense rows, choosing lexical weights.
-    Select,
-    /// Writing the answer's body.
-    Serialize,
-}
-
-impl Stage {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Parse, Self::Tokenize, Self::Queue, Self::Compute, Self::Select, Self::Serialize];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Parse => "parse",
-            Self::Tokenize => "tokenize",
-            Self::Queue => "queue",
-            Self::Compute => "compute",
-            Self::Select => "select",
-            Self::Serialize => "serialize",
-        }
+settings::named! {
+    /// A stage of a request. The stages of one request follow each other without a gap.
+    pub(crate) enum Stage {
+        /// Reading the body, unpacking, parsing, checking.
+        Parse = "parse",
+        /// Text to ids.
+        Tokenize = "tokenize",
+        /// Until the first batch with an item of the request starts.
+        Queue = "queue",
+        /// Until the last row is back, waits between the request's batches included.
+        Compute = "compute",
+        /// Cutting dense rows, choosing lexical weights.
+        Select = "select",
+        /// Writing the answer's body.
+        Serialize = "serialize",
     }
 }
 

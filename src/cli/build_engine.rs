@@ -193,7 +193,7 @@ mod with_tensorrt {
 
     /// The named flavour, or the first of the compiled ones whose library opens.
     fn flavour(named: Option<&str>, directory: Option<&Path>) -> anyhow::Result<PlanFlavour> {
-        let all = [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx];
+        let all = PlanFlavour::ALL;
         if let Some(name) = named {
             let flavour = all.into_iter().find(|flavour| flavour.name() == name);
             return flavour.ok_or_else(|| anyhow!("there is no flavour {name}"));

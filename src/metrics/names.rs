@@ -2,25 +2,15 @@
 
 use MetricSource::{At, Each, Recorded};
 
-/// What kind of series a metric has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only grows, from 0 at the start of the process.
-    Counter,
-    /// The value of the moment of the scrape.
-    Gauge,
-    /// Counts of values by bucket, with their sum.
-    Histogram,
-}
-
-impl MetricKind {
-    /// The word of the text format and of the document.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+settings::named! {
+    /// What kind of series a metric has: the word of the text format and of the document.
+    pub enum MetricKind {
+        /// Only grows, from 0 at the start of the process.
+        Counter = "counter",
+        /// The value of the moment of the scrape.
+        Gauge = "gauge",
+        /// Counts of values by bucket, with their sum.
+        Histogram = "histogram",
     }
 }
 

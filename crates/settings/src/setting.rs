@@ -135,24 +135,43 @@ impl Words for bool {
     const WORDS: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
 }
 
-/// Makes enums whose variants are words: `choices! { LogFormat { Text = "text", Json = "json" } }`.
-/// An `Option` of one also takes `auto`, which is `None`.
-macro_rules! choices {
-    ($($(#[$meta:meta])* $name:ident {
+/// Makes enums whose variants have words: `named! { pub enum Side { Left = "left" } }`. Each has
+/// `name`, and `ALL` in the order of its variants.
+#[macro_export]
+macro_rules! named {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident {
         $($(#[$doc:meta])* $variant:ident = $word:literal),* $(,)?
-    })*) => {$(
+    }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name {
+        $vis enum $name {
             $($(#[$doc])* $variant,)*
         }
 
         impl $name {
-            /// The word that is typed for it.
-            pub const fn name(self) -> &'static str {
+            /// All of them, in their order.
+            $vis const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
+
+            /// Its word.
+            $vis const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)*
                 }
+            }
+        }
+    };
+}
+
+/// Makes enums whose words are typed: `choices! { LogFormat { Text = "text", Json = "json" } }`. An
+/// `Option` of one also takes `auto`, which is `None`.
+macro_rules! choices {
+    ($($(#[$meta:meta])* $name:ident {
+        $($(#[$doc:meta])* $variant:ident = $word:literal),* $(,)?
+    })*) => {$(
+        $crate::named! {
+            $(#[$meta])*
+            pub enum $name {
+                $($(#[$doc])* $variant = $word),*
             }
         }
 

@@ -204,8 +204,7 @@ fn plan_of(name: &str) -> Option<&str> {
 
 /// Whether the name is one that `write_plan` gives.
 fn is_plan(name: &str) -> bool {
-    let flavours = [PlanFlavour::TensorRt, PlanFlavour::TensorRtRtx];
-    flavours.iter().any(|flavour| {
+    PlanFlavour::ALL.iter().any(|flavour| {
         name.strip_prefix(flavour.name())
             .and_then(|rest| rest.strip_prefix('-'))
             .and_then(|rest| rest.strip_suffix(PLAN_ENDING))

@@ -6,35 +6,28 @@ use scheduling::batch::Pooling;
 
 use super::{Manifest, ManifestError, require};
 
-/// What the model gives.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelKind {
-    /// Vectors of texts.
-    #[default]
-    Embedding,
-    /// How well the second text of a pair answers the first one. The dense vector of a pair is the
-    /// direction of the point `(score, 4)`, so that engines and golden numbers need not tell such a
-    /// model from others: `docs/decisions/0056-a-score-is-a-direction.md`.
-    CrossEncoder,
-    /// Lexical weights of words that a text need not have, and no vectors. The graph gives dense
-    /// rows too, which only golden numbers are compared with.
-    Sparse,
+settings::named! {
+    /// What the model gives; its word is also that of answers.
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ModelKind {
+        /// Vectors of texts.
+        #[default]
+        Embedding = "embedding",
+        /// How well the second text of a pair answers the first one. The dense vector of a pair is
+        /// the direction of the point `(score, 4)`, so that engines and golden numbers need not
+        /// tell such a model from others: `docs/decisions/0056-a-score-is-a-direction.md`.
+        CrossEncoder = "cross-encoder",
+        /// Lexical weights of words that a text need not have, and no vectors. The graph gives
+        /// dense rows too, which only golden numbers are compared with.
+        Sparse = "sparse",
+    }
 }
 
 impl ModelKind {
     /// The score that a cross-encoder's dense vector stands for: the logit of its probability.
     pub fn score(point: &[f32]) -> f32 {
         STEADY * point[0] / point[1]
-    }
-
-    /// The word of answers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Embedding => "embedding",
-            Self::CrossEncoder => "cross-encoder",
-            Self::Sparse => "sparse",
-        }
     }
 }
 

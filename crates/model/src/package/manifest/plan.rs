@@ -89,22 +89,14 @@ fn is_equal_if_known<T: PartialEq>(own: &Option<T>, earlier: &Option<T>) -> bool
     earlier.is_none() || own == earlier
 }
 
-/// Which TensorRT runs the plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PlanFlavour {
-    #[serde(rename = "tensorrt")]
-    TensorRt,
-    #[serde(rename = "tensorrt-rtx")]
-    TensorRtRtx,
-}
-
-impl PlanFlavour {
-    /// The name in manifests, flags and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TensorRt => "tensorrt",
-            Self::TensorRtRtx => "tensorrt-rtx",
-        }
+settings::named! {
+    /// Which TensorRT runs the plan; the word is that of manifests, flags and logs.
+    #[derive(Serialize, Deserialize)]
+    pub enum PlanFlavour {
+        #[serde(rename = "tensorrt")]
+        TensorRt = "tensorrt",
+        #[serde(rename = "tensorrt-rtx")]
+        TensorRtRtx = "tensorrt-rtx",
     }
 }
 

@@ -27,22 +27,12 @@ impl Prompts {
     }
 }
 
-/// A prompt's name in the manifest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PromptName {
-    Query,
-    Passage,
-}
-
-impl PromptName {
-    pub const ALL: [Self; 2] = [Self::Query, Self::Passage];
-
-    /// The word of the setting and of answers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Query => "query",
-            Self::Passage => "passage",
-        }
+settings::named! {
+    /// A prompt's name in the manifest, which is also the word of the setting and of answers.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PromptName {
+        Query = "query",
+        Passage = "passage",
     }
 }
