@@ -31,8 +31,6 @@ use crate::service::EmbeddingService;
 use crate::traces::Traces;
 use settings::HttpConfig;
 
-#[cfg(test)]
-mod api_page;
 mod app;
 mod auth;
 mod body;

@@ -4,9 +4,6 @@
 //! forward pass in f32 that shares no code with the ONNX graph or with OpenVINO.
 #![cfg(feature = "openvino")]
 
-#[path = "shared/fixture.rs"]
-mod fixture;
-
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,10 +22,9 @@ use scheduling::batch::{Batch, Bucket, TokenIds};
 use serde::Deserialize;
 use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use tempfile::TempDir;
+use testing::{copy_of, default_package};
 use vectors::dense::cosine;
 use vectors::sparse::{self, Selection};
-
-use fixture::copy_of;
 
 /// Dense vectors in the served precision against f32.
 const LEAST_COSINE: f64 = 0.9995;
@@ -94,10 +90,8 @@ fn golden() -> Golden {
 }
 
 fn package() -> ModelPackage {
-    let default =
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("engines/multilingual-e5-small");
-    let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
-    ModelPackage::open(&directory).expect("the default package is there: run scripts/test.sh")
+    ModelPackage::open(&default_package())
+        .expect("the default package is there: run scripts/test.sh")
 }
 
 fn engine(package: &ModelPackage, precision: PrecisionChoice) -> OpenVinoEngine {

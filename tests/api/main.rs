@@ -36,8 +36,6 @@ mod sparse;
 mod sparse_rules;
 mod storm;
 mod support;
-#[path = "../shared/table.rs"]
-mod table;
 mod tei;
 mod timing;
 mod tls;

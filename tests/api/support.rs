@@ -44,9 +44,9 @@ use crate::package::package;
 pub(crate) use crate::package::{
     ALIAS, CANARY, CUT, Gives, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
-pub(crate) use crate::table::rows;
 pub(crate) use answer::Answer;
 pub(crate) use bare::{Talk, get, head, post};
+pub(crate) use testing::rows;
 pub(crate) use values::{decode, floats};
 
 /// A text of more than `MAX_TOKENS` tokens.

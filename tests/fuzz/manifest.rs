@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use settings::SpecialTokenText;
 use settings::limits::MaxBatchTokens;
 
-use testing::{damage, pick, run_for};
+use testing::{damage, pick, run_for, tiny};
 
 /// Lies beside the package's folder; to have its size and digest right, it must have been read.
 const OUTSIDE: &[u8] = b"nobody listed this file\n";
@@ -32,7 +32,7 @@ fn a_manifest_opens_its_package_or_is_refused_and_leads_nowhere_else() {
     let package = root.path().join("package");
     fs::create_dir(&package).expect("it is new");
     fs::write(root.path().join("outside"), OUTSIDE).expect("it is written");
-    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let tiny = tiny();
     for name in ["model.onnx", "tokenizer.json"] {
         fs::copy(tiny.join(name), package.join(name)).expect("it is copied");
     }

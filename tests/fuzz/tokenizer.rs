@@ -1,7 +1,7 @@
 //! Broken `tokenizer.json` files are refused or work; any text has the ids of the crate's own code.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fastrand::Rng;
 use model::package::{ModelPackage, digest};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use settings::{Normalization, SpecialTokenText};
 use tokenizers::Tokenizer;
 
-use testing::{damage, pick, run_for};
+use testing::{damage, pick, run_for, tiny};
 
 /// What is hard: spaces of all kinds, marks, letters of Hangul, special tokens, unknown characters.
 #[rustfmt::skip]
@@ -23,10 +23,6 @@ const PARTS: [&str; 40] = [
 
 const WAYS: [Option<Normalization>; 3] =
     [None, Some(Normalization::Sentencepiece), Some(Normalization::Huggingface)];
-
-fn tiny() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny")
-}
 
 fn text(rng: &mut Rng) -> String {
     let mut text = String::new();

@@ -16,5 +16,3 @@ mod served;
 mod start;
 mod support;
 mod systemd;
-#[path = "../shared/table.rs"]
-mod table;

@@ -12,17 +12,10 @@ use std::time::{Duration, Instant};
 use model::package::digest;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
+use testing::copy_of;
 use tokio::task::JoinHandle;
 
-#[path = "../shared/fixture.rs"]
-mod fixture;
-
-use fixture::copy_of;
-
-/// A package of a few kilobytes with a real graph and a real tokenizer.
-pub(crate) fn tiny() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny")
-}
+pub(crate) use testing::tiny;
 
 /// The binary with an environment that has none of our settings but the place of the libraries.
 pub(crate) fn duovec() -> Command {

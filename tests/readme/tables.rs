@@ -1,41 +1,19 @@
 //! The tables that are made from the program.
 
-use std::env;
-use std::fs;
-
 use duovec::metrics::names::{METRICS, Metric};
 use settings::{SETTINGS, Setting};
-
-use super::{Document, root};
-
-/// Makes the tests write what they would compare with.
-const REWRITE: &str = "DUOVEC_REWRITE_GOLDEN";
+use testing::check_table;
 
 #[test]
 fn the_table_of_settings_is_that_of_the_program() {
-    check("docs/settings.md", "| setting |", &SETTINGS.iter().map(setting).collect::<Vec<_>>());
+    let expected: Vec<String> = SETTINGS.iter().map(setting).collect();
+    check_table("docs/settings.md", "| setting |", &expected);
 }
 
 #[test]
 fn the_table_of_metrics_is_that_of_the_program() {
     let expected: Vec<String> = METRICS.iter().map(|one| metric(one)).collect();
-    check("docs/metrics.md", "| metric |", &expected);
-}
-
-/// Compares the rows of a table with what they should be.
-fn check(name: &str, head: &str, expected: &[String]) {
-    if env::var_os(REWRITE).is_some() {
-        let old = Document::read(name);
-        let rows = old.rows(head).join("\n");
-        let text = old.text.replace(&rows, &expected.join("\n"));
-        fs::write(root().join(name), text).expect("the document can be written");
-    }
-    assert_eq!(
-        Document::read(name).rows(head),
-        expected,
-        "the table of {name} differs; when that is meant, rewrite it with\n\
-         {REWRITE}=1 cargo test --test readme the_table_of"
-    );
+    check_table("docs/metrics.md", "| metric |", &expected);
 }
 
 fn setting(setting: &Setting) -> String {

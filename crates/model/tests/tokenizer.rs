@@ -3,8 +3,8 @@
 //! `golden/xlm-r-token-ids.json` comes from `scripts/make_test_files.py`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::fs;
+use std::path::Path;
 
 use model::package::ModelPackage;
 use model::tokenize::TextTokenizer;
@@ -34,10 +34,8 @@ fn golden() -> Vec<Row> {
 }
 
 fn package() -> ModelPackage {
-    let default =
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../engines/multilingual-e5-small");
-    let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
-    ModelPackage::open(&directory).expect("the default package is there: run scripts/test.sh")
+    ModelPackage::open(&testing::default_package())
+        .expect("the default package is there: run scripts/test.sh")
 }
 
 /// The vocabulary's scores, to tell a tie from a difference: sentencepiece sums in f32 over the

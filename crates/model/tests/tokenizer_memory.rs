@@ -4,8 +4,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::env;
-use std::path::PathBuf;
 
 use model::package::ModelPackage;
 use model::package::manifest::PromptName;
@@ -78,10 +76,8 @@ fn text_of(repeated: &str) -> String {
 }
 
 fn tokenizer(normalization: Normalization) -> TextTokenizer {
-    let default =
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../engines/multilingual-e5-small");
-    let directory = env::var_os("DUOVEC_PACKAGE").map_or_else(default, PathBuf::from);
-    let package = ModelPackage::open(&directory).expect("it is there: run scripts/test.sh");
+    let package =
+        ModelPackage::open(&testing::default_package()).expect("it is there: run scripts/test.sh");
     TextTokenizer::open(&package, SpecialTokenText::Special, Some(normalization))
         .expect("the tokenizer is read")
 }

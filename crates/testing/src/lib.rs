@@ -1,14 +1,17 @@
-//! What random tests of all crates share: their seeds, and the loop of fuzz targets.
+//! What tests of several crates share: seeds, the loop of fuzz targets, and what lies in the
+//! repository for them.
 //!
-//! `DUOVEC_FUZZ_SECONDS` is how long each such test runs, and `DUOVEC_SEED` repeats one run.
+//! `DUOVEC_FUZZ_SECONDS` is how long each random test runs, and `DUOVEC_SEED` repeats one run.
 
 use std::env;
 use std::str::FromStr;
 
 mod fuzz;
+mod repository;
 mod seeds;
 
 pub use fuzz::{damage, pick, run_for};
+pub use repository::{check_table, copy_of, default_package, tiny};
 pub use seeds::Seeds;
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {
@@ -16,4 +19,16 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
     let value = text.parse().ok();
     assert!(value.is_some(), "{name} is '{text}': set a number, or leave it out");
     value
+}
+
+/// The rows of a table of cases: a line each, with `|` between its cells.
+///
+/// # Panics
+/// When a row has another number of cells.
+pub fn rows<const CELLS: usize>(table: &str) -> Vec<[&str; CELLS]> {
+    let row = |line| -> [&str; CELLS] {
+        let cells: Vec<&str> = str::split(line, '|').map(str::trim).collect();
+        cells.try_into().unwrap_or_else(|_| panic!("{CELLS} cells are wanted: {line}"))
+    };
+    table.trim().lines().map(row).collect()
 }

@@ -290,13 +290,11 @@ mod tests {
     use super::*;
     use model::package::ModelPackage;
     use serde_json::json;
-    use std::path::Path;
 
     const VERSION: Version = Version { major: 11, minor: 4, patch: 0, build: 1 };
 
     fn manifest(plans: &[(&str, &str, u32)]) -> Manifest {
-        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
-        let package = ModelPackage::read_manifest(&tiny).expect("it is one");
+        let package = ModelPackage::read_manifest(&testing::tiny()).expect("it is one");
         let length = package.manifest().max_input_tokens;
         let graph = &package.manifest().files["model.onnx"].sha256;
         let plan = |&(file, capability, rows): &(&str, &str, u32)| {

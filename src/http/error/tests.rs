@@ -1,9 +1,9 @@
 //! Every way a request ends has its row, and every message says what to do.
 
 use super::*;
-use crate::http::api_page::check_table;
 use crate::service::{EmbedError, InputType};
 use model::tokenize::OpenAiEncoding;
+use testing::check_table;
 
 fn read(error: EmbedError) -> (u16, &'static str, &'static str, Option<&'static str>, String) {
     let error = ApiError::from_embed(error, Duration::from_secs(3), FieldNames::default());
@@ -68,7 +68,7 @@ fn the_table_of_codes_is_that_of_the_program() {
         let (status, kind) = code.status_and_type();
         format!("| `{}` | {} | `{kind}` | {} |", code.name(), status.as_u16(), code.when())
     };
-    check_table("| code |", &Code::ALL.iter().map(row).collect::<Vec<_>>());
+    check_table("docs/api.md", "| code |", &Code::ALL.iter().map(row).collect::<Vec<_>>());
 }
 
 #[test]

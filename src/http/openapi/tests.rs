@@ -1,7 +1,6 @@
 //! The file is the code's: its references, routes, fields, words and errors.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::*;
 use crate::http::error::Code;
@@ -94,8 +93,7 @@ fn routes_are_described_where_their_dialect_is_spoken() {
 
 #[test]
 fn the_model_narrows_what_is_accepted() {
-    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
-    let package = ModelPackage::read_manifest(&tiny).expect("the fixture is whole");
+    let package = ModelPackage::read_manifest(&testing::tiny()).expect("the fixture is whole");
     let card = Manifest {
         hidden_size: 8,
         matryoshka_dimensions: vec![4],

@@ -1,6 +1,5 @@
 //! Bodies that are nearly right are parsed and validated, as long as `DUOVEC_FUZZ_SECONDS` says.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use actix_web::web::Bytes;
@@ -84,8 +83,7 @@ fn read(
 fn service() -> EmbeddingService {
     let config = Config { token_input: TokenInput::Model, ..Config::default() };
     let service = EmbeddingService::new(&config, Arc::new(RealClock::new()));
-    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
-    let package = ModelPackage::read_manifest(&tiny).expect("the fixture is whole");
+    let package = ModelPackage::read_manifest(&testing::tiny()).expect("the fixture is whole");
     service.announce(package.manifest());
     service
 }

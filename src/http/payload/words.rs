@@ -262,7 +262,7 @@ pub(in crate::http) fn agreed<T: Copy + PartialEq>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::api_page::check_table;
+    use testing::check_table;
 
     #[test]
     fn the_table_of_words_for_uses_is_that_of_the_program() {
@@ -274,7 +274,7 @@ mod tests {
             };
             format!("| `\"{word}\"` | {means} | {whose} |")
         };
-        check_table("| word |", &USES.iter().map(row).collect::<Vec<_>>());
+        check_table("docs/api.md", "| word |", &USES.iter().map(row).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What runs for texts that are cut, with the tokenizer of the tests' package.
 
-use std::path::Path;
-
 use super::*;
 use model::package::ModelPackage;
 use settings::SpecialTokenText;
@@ -14,8 +12,7 @@ fn cutter(by: ChunkBy, late: bool, limit: usize) -> Cutter {
 }
 
 fn tokenizer() -> TextTokenizer {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
-    let package = ModelPackage::open(&directory).expect("the fixture is whole");
+    let package = ModelPackage::open(&testing::tiny()).expect("the fixture is whole");
     TextTokenizer::open(&package, SpecialTokenText::Special, None).expect("it fits")
 }
 

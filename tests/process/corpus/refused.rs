@@ -1,6 +1,7 @@
 //! Wrong uses and wrong inputs: what is said of each, and that nothing is made of it.
 
-use super::super::table::rows;
+use testing::rows;
+
 use super::*;
 
 /// Input, output, more flags, the code, and what is said, with `…` between its parts.

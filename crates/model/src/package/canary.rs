@@ -178,12 +178,10 @@ fn largest_difference(a: &[(u32, f32)], b: &[(u32, f32)], kept: Option<usize>) -
 mod tests {
     use super::*;
     use crate::package::ModelPackage;
-    use std::path::Path;
 
     #[test]
     fn long_texts_differ_at_their_end_alone() {
-        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
-        let package = ModelPackage::read_manifest(&tiny).expect("it is one");
+        let package = ModelPackage::read_manifest(&testing::tiny()).expect("it is one");
         let manifest = package.manifest();
         let [one, other] = [false, true].map(|end| long_text(manifest, 64, end));
         let half = manifest.canary.token_ids.len() / 2;
@@ -195,8 +193,7 @@ mod tests {
 
     #[test]
     fn a_token_with_another_vector_is_noticed() {
-        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
-        let package = ModelPackage::read_manifest(&tiny).expect("it is one");
+        let package = ModelPackage::read_manifest(&testing::tiny()).expect("it is one");
         let mut manifest = package.manifest().clone();
         assert!(!token_ids(&manifest).wants_token_vectors());
         manifest.token_vector_size = Some(2);

@@ -39,16 +39,13 @@ impl TextTokenizer {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::package::ModelPackage;
     use settings::{Normalization, SpecialTokenText};
 
     #[test]
     fn texts_are_those_of_the_crate() {
-        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
-        let package = ModelPackage::open(&tiny).expect("the fixture is whole");
+        let package = ModelPackage::open(&testing::tiny()).expect("the fixture is whole");
         let path = package.tokenizer_path();
         let reference = tokenizers::Tokenizer::from_file(path).expect("the crate reads it");
         let own = TextTokenizer::open(&package, SpecialTokenText::Special, None);

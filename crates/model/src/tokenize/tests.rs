@@ -4,8 +4,7 @@ use super::*;
 use serde_json::{Value, json};
 
 fn tiny() -> (PathBuf, Manifest) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny");
-    let package = ModelPackage::open(&directory).expect("the fixture is whole");
+    let package = ModelPackage::open(&testing::tiny()).expect("the fixture is whole");
     (package.tokenizer_path(), package.manifest().clone())
 }
 
