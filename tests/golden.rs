@@ -49,7 +49,7 @@ struct Golden {
 struct Item {
     text: String,
     lang: String,
-    input_type: String,
+    input_type: PromptName,
     tokens: usize,
     /// What the text had before it was cut; absent when it was not.
     truncated_from: Option<usize>,
@@ -72,14 +72,6 @@ fn floats(base64: &str) -> Vec<f32> {
 impl Item {
     fn dense(&self) -> Vec<f32> {
         floats(&self.dense)
-    }
-
-    fn prompt(&self) -> PromptName {
-        match self.input_type.as_str() {
-            "query" => PromptName::Query,
-            "passage" => PromptName::Passage,
-            other => panic!("unknown input type {other}"),
-        }
     }
 }
 
@@ -114,7 +106,7 @@ fn rescuing_engine(
 fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {
     let tokenizer = TextTokenizer::open(package, SpecialTokenText::Special, None)
         .expect("the tokenizer is read");
-    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.prompt()), &|| true);
+    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.input_type), &|| true);
     golden.items.iter().map(|item| one(item).expect("it is tokenized")).collect()
 }
 

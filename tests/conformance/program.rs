@@ -18,13 +18,6 @@ use settings::{Normalization, SpecialTokenText};
 use vectors::sparse::{self, Selection};
 
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Prompt {
-    Query,
-    Passage,
-}
-
-#[derive(Deserialize)]
 struct Select {
     ids: Vec<u32>,
     weights: Vec<u32>,
@@ -36,7 +29,7 @@ struct Select {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Question {
-    Tokenize { tokenize: String, escape: bool, prompt: Option<Prompt> },
+    Tokenize { tokenize: String, escape: bool, prompt: Option<PromptName> },
     Select { select: Select },
 }
 
@@ -50,10 +43,6 @@ impl Answers {
         match question {
             Question::Tokenize { tokenize, escape, prompt } => {
                 let tokenizer = if escape { &self.plain } else { &self.special };
-                let prompt = prompt.map(|prompt| match prompt {
-                    Prompt::Query => PromptName::Query,
-                    Prompt::Passage => PromptName::Passage,
-                });
                 let tokens = tokenizer.tokenize(&tokenize, prompt, &|| true)?;
                 Ok(json!({"ids": *tokens.ids, "prompt_tokens": tokens.prompt_tokens}))
             }
