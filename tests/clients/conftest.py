@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from browser import Watch
-from server import PATIENT, Server, default_package, running
+from server import FAKE, PATIENT, Server, default_package, running
 
 CHROMIUMS = ["chromium", "chromium-browser", "google-chrome"]
 # A click takes two seconds, and forty beside eight programs that never wait.
@@ -20,6 +20,13 @@ BROWSER_TIMEOUT_MS = 300_000
 def server() -> Iterator[Server]:
     """The real binary with the default package."""
     with running("--package", default_package(), *PATIENT) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fake() -> Iterator[Server]:
+    """One whose vectors depend on nothing but the texts."""
+    with running(*FAKE) as server:
         yield server
 
 

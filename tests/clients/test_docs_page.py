@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 from playwright.sync_api import Page, expect
 
 from browser import Watch
-from server import Server, default_package, running
+from server import Server
 
 
-@pytest.fixture(scope="module")
-def fake_server() -> Iterator[Server]:
-    """The page needs no model."""
-    with running("--engine", "fake", "--package", default_package()) as server:
-        yield server
-
-
-def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: Page, watch: Watch) -> None:
+def test_the_page_shows_and_tries_the_routes(fake: Server, page: Page, watch: Watch) -> None:
     """Swagger UI lists every route, and its button sends the example."""
-    described = httpx.get(fake_server.url + "/openapi.json").json()["paths"]
+    described = httpx.get(fake.url + "/openapi.json").json()["paths"]
     routes = [
         f"{method.upper()} {path}" for path, methods in described.items() for method in methods
     ]
-    page.goto(fake_server.url + "/docs")
+    page.goto(fake.url + "/docs")
     rows = page.locator(".opblock-summary")
     expect(rows).to_have_count(len(routes))
     methods = rows.locator(".opblock-summary-method").all_text_contents()
@@ -46,5 +37,5 @@ def test_the_page_shows_and_tries_the_routes(fake_server: Server, page: Page, wa
     expect(answer.locator(".response-col_status")).to_contain_text("200")
     text = answer.locator(".highlight-code code").first.text_content()
     assert json.loads(text or "")["object"] == "list"
-    assert watch.hosts == {urlsplit(fake_server.url).netloc}
+    assert watch.hosts == {urlsplit(fake.url).netloc}
     assert watch.complaints == []

@@ -101,12 +101,6 @@ def test_each_cure_of_the_message_gives_the_vectors_of_the_texts(
     assert min(cosines(found, vectors_of_texts(server))) > LEAST_COSINE
 
 
-def test_ids_read_by_another_encoding_are_seen_by_these_tests(server: Server) -> None:
-    """A server that took the ids for others would not pass the test above."""
-    wrong = langchain(server, **with_fields(token_encoding="o200k_base")).embed_documents(TEXTS)
-    assert max(cosines(wrong, vectors_of_texts(server))) < LEAST_COSINE
-
-
 def test_the_default_gives_the_vectors_of_the_texts_where_the_operator_says_so(
     told: Server,
 ) -> None:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from server import FAKE, Server, ran, running, texts
+from server import Server, ran, texts
 
 SCRIPT = Path(__file__).with_name("node_clients.cjs")
 MODEL = "tiny"
 TEXTS = [entry["text"] for entry in texts() if entry["text"].strip()]
-
-
-@pytest.fixture(scope="module")
-def fake() -> Iterator[Server]:
-    """A server whose vectors depend on nothing but the texts."""
-    with running(*FAKE) as server:
-        yield server
 
 
 def run(client: str, server: Server, inputs: list[str]) -> Any:

@@ -17,11 +17,6 @@ def client(server: Server) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
 
 
-def cosine(a: list[float], b: list[float]) -> float:
-    """Cosine of two vectors of length one."""
-    return sum(x * y for x, y in zip(a, b, strict=True))
-
-
 def embed(
     client: openai.OpenAI, inputs: list[str] | list[list[int]], **more: object
 ) -> list[list[float]]:
@@ -73,12 +68,3 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
     models = [model.id for model in client.models.list()]
     assert models == [name, name + "-query", name + "-passage"]
     assert client.models.retrieve(name).object == "model"
-
-
-def test_a_models_name_chooses_the_prompt(client: openai.OpenAI) -> None:
-    """The client has no field for it."""
-    for kind in ("query", "passage"):
-        name, more = f"multilingual-e5-small-{kind}", {"extra_body": {"input_type": kind}}
-        by_name = client.embeddings.create(model=name, input="Where is the cat?")
-        (by_field,) = embed(client, ["Where is the cat?"], **more)
-        assert cosine(by_name.data[0].embedding, by_field) == pytest.approx(1, abs=1e-6)
