@@ -69,9 +69,29 @@ fn spawn_all(count: usize, run: impl Fn(usize) + Clone + Send + 'static) -> Vec<
     (0..count).map(spawn).collect()
 }
 
+/// Workers on all lanes, and clients.
+fn start(scheduler: &Scheduler, lanes: usize) -> [Vec<JoinHandle<()>>; 2] {
+    let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
+    let workers = spawn_all(lanes, move |worker| work(&of_workers, worker));
+    [workers, spawn_all(CLIENTS, move |_| request(&of_clients))]
+}
+
 fn join(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
         thread.join().expect("it does not panic");
+    }
+}
+
+/// Lets the process end: what has come is answered, and nothing more comes.
+fn drain(scheduler: &Scheduler) {
+    scheduler.drain();
+    block_on(scheduler.drained());
+}
+
+/// Runs a test with the threads that it starts in many orders.
+fn in_every_order(name: &'static str, test: impl Fn() + Clone + Send + Sync + 'static) {
+    for seed in Seeds::new(name, 0..5) {
+        in_many_orders(seed, ORDERS, test.clone());
     }
 }
 
@@ -83,123 +103,97 @@ fn assert_all_ended(scheduler: &Scheduler) {
 
 #[test]
 fn a_drain_answers_everything_in_every_order() {
-    for seed in Seeds::new("a_drain_answers_everything_in_every_order", 0..5) {
-        in_many_orders(seed, ORDERS, || {
-            let scheduler = scheduler_of(WORKERS);
-            let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
-            let workers = spawn_all(WORKERS, move |worker| work(&of_workers, worker));
-            let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
-            scheduler.drain();
-            block_on(scheduler.drained());
-            join(clients);
-            assert_all_ended(&scheduler);
-            scheduler.close();
-            join(workers);
-        });
-    }
+    in_every_order("a_drain_answers_everything_in_every_order", || {
+        let scheduler = scheduler_of(WORKERS);
+        let [workers, clients] = start(&scheduler, WORKERS);
+        drain(&scheduler);
+        join(clients);
+        assert_all_ended(&scheduler);
+        scheduler.close();
+        join(workers);
+    });
 }
 
 #[test]
 fn lanes_that_share_cores_answer_everything_in_every_order() {
-    let name = "lanes_that_share_cores_answer_everything_in_every_order";
-    for seed in Seeds::new(name, 0..5) {
-        in_many_orders(seed, ORDERS, || {
-            let lanes = Lane::tree(&[WORKERS], &[1, WORKERS]);
-            let scheduler = scheduler_on(lanes.clone(), CacheBytes::DEFAULT);
-            let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
-            let workers = spawn_all(lanes.len(), move |worker| work(&of_workers, worker));
-            let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
-            // Nobody is told to leave before every answer has come.
-            join(clients);
-            scheduler.drain();
-            block_on(scheduler.drained());
-            assert_all_ended(&scheduler);
-            scheduler.close();
-            join(workers);
-        });
-    }
+    in_every_order("lanes_that_share_cores_answer_everything_in_every_order", || {
+        let lanes = Lane::tree(&[WORKERS], &[1, WORKERS]);
+        let scheduler = scheduler_on(lanes.clone(), CacheBytes::DEFAULT);
+        let [workers, clients] = start(&scheduler, lanes.len());
+        // Nobody is told to leave before every answer has come.
+        join(clients);
+        drain(&scheduler);
+        assert_all_ended(&scheduler);
+        scheduler.close();
+        join(workers);
+    });
 }
 
 #[test]
 fn a_close_answers_everything_in_every_order() {
-    for seed in Seeds::new("a_close_answers_everything_in_every_order", 0..5) {
-        in_many_orders(seed, ORDERS, || {
-            let scheduler = scheduler_of(WORKERS);
-            let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
-            let workers = spawn_all(WORKERS, move |worker| work(&of_workers, worker));
-            let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
-            scheduler.close();
-            join(clients);
-            join(workers);
-            assert_all_ended(&scheduler);
-        });
-    }
+    in_every_order("a_close_answers_everything_in_every_order", || {
+        let scheduler = scheduler_of(WORKERS);
+        let [workers, clients] = start(&scheduler, WORKERS);
+        scheduler.close();
+        join(clients);
+        join(workers);
+        assert_all_ended(&scheduler);
+    });
 }
 
 #[test]
 fn batches_given_up_and_checks_are_answered_in_every_order() {
-    for seed in Seeds::new("batches_given_up_and_checks_are_answered_in_every_order", 0..5) {
-        in_many_orders(seed, ORDERS, || {
-            let scheduler = scheduler_of(WORKERS);
-            let (of_workers, of_clients) = (scheduler.clone(), scheduler.clone());
-            let workers = spawn_all(WORKERS, move |worker| work(&of_workers, worker));
-            let clients = spawn_all(CLIENTS, move |_| request(&of_clients));
-            let model = CostModel {
-                floor_us: 0.0,
-                fixed_us: 0.0,
-                per_token_us: 0.0,
-                per_token_length_us: 0.0,
-            };
-            scheduler.set_cost(Fit { model, median_error: 0.0 });
-            scheduler.give_up_stuck(Duration::ZERO);
-            for worker in 0..WORKERS {
-                if let Ok(ticket) = scheduler.submit_check(worker, TokenIds::new(&[0, 2]), LATER) {
-                    let _ = block_on(ticket);
-                }
+    in_every_order("batches_given_up_and_checks_are_answered_in_every_order", || {
+        let scheduler = scheduler_of(WORKERS);
+        let [workers, clients] = start(&scheduler, WORKERS);
+        let model =
+            CostModel { floor_us: 0.0, fixed_us: 0.0, per_token_us: 0.0, per_token_length_us: 0.0 };
+        scheduler.set_cost(Fit { model, median_error: 0.0 });
+        scheduler.give_up_stuck(Duration::ZERO);
+        for worker in 0..WORKERS {
+            if let Ok(ticket) = scheduler.submit_check(worker, TokenIds::new(&[0, 2]), LATER) {
+                let _ = block_on(ticket);
             }
-            join(clients);
-            scheduler.drain();
-            block_on(scheduler.drained());
-            scheduler.close();
-            join(workers);
-            assert_all_ended(&scheduler);
-        });
-    }
+        }
+        join(clients);
+        drain(&scheduler);
+        scheduler.close();
+        join(workers);
+        assert_all_ended(&scheduler);
+    });
 }
 
 #[test]
 fn requests_of_the_same_text_are_answered_in_every_order() {
-    for seed in Seeds::new("requests_of_the_same_text_are_answered_in_every_order", 0..5) {
-        in_many_orders(seed, ORDERS, || {
-            let scheduler = scheduler_on(Lane::apart(WORKERS), CacheBytes::nearest(1 << 20));
-            let of_workers = scheduler.clone();
-            let workers = spawn_all(WORKERS, move |worker| {
-                of_workers.worker_opened(worker);
-                while let Some(job) = of_workers.next_job(worker) {
-                    let row = TextRow::of(&buffers().output(), in_row(0), &job.items[0].ids);
-                    job.complete(vec![Ok(row)]);
-                }
-                of_workers.worker_lost(worker);
-            });
-            while scheduler.snapshot().workers.live == 0 {
-                thread::yield_now();
+    in_every_order("requests_of_the_same_text_are_answered_in_every_order", || {
+        let scheduler = scheduler_on(Lane::apart(WORKERS), CacheBytes::nearest(1 << 20));
+        let of_workers = scheduler.clone();
+        let workers = spawn_all(WORKERS, move |worker| {
+            of_workers.worker_opened(worker);
+            while let Some(job) = of_workers.next_job(worker) {
+                let row = TextRow::of(&buffers().output(), in_row(0), &job.items[0].ids);
+                job.complete(vec![Ok(row)]);
             }
-            let of_clients = scheduler.clone();
-            let clients = spawn_all(3, move |client| {
-                let (items, vectors) = (vec![TokenIds::new(&[0, 7, 2])], Vectors::Both);
-                let submission = Submission { items, vectors, priority: None, deadline: LATER };
-                let ticket = of_clients.submit(submission).expect("there is room");
-                // The first one leaves, which takes nothing from the others.
-                if client > 0 {
-                    assert_eq!(block_on(ticket), Ok(vec![rows_of(0.0, Vectors::Both)]));
-                }
-            });
-            join(clients);
-            scheduler.close();
-            join(workers);
-            assert_all_ended(&scheduler);
-            let counts = scheduler.snapshot().counts;
-            assert!(counts.replied + counts.cancelled == counts.accepted, "{counts:?}");
+            of_workers.worker_lost(worker);
         });
-    }
+        while scheduler.snapshot().workers.live == 0 {
+            thread::yield_now();
+        }
+        let of_clients = scheduler.clone();
+        let clients = spawn_all(3, move |client| {
+            let (items, vectors) = (vec![TokenIds::new(&[0, 7, 2])], Vectors::Both);
+            let submission = Submission { items, vectors, priority: None, deadline: LATER };
+            let ticket = of_clients.submit(submission).expect("there is room");
+            // The first one leaves, which takes nothing from the others.
+            if client > 0 {
+                assert_eq!(block_on(ticket), Ok(vec![rows_of(0.0, Vectors::Both)]));
+            }
+        });
+        join(clients);
+        scheduler.close();
+        join(workers);
+        assert_all_ended(&scheduler);
+        let counts = scheduler.snapshot().counts;
+        assert!(counts.replied + counts.cancelled == counts.accepted, "{counts:?}");
+    });
 }
