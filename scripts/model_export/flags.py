@@ -59,9 +59,9 @@ def check_known(arguments: list[str]) -> None:
         name, equals, _ = word.partition("=")
         if name not in known:
             raise ValueError(f"{word} is no flag of duovec serve: docs/settings.md lists them")
-        if not equals:
-            # Each takes a value, which stands behind it.
-            next(words, None)
+        # Each takes a value, which may stand behind it.
+        if not equals and next(words, None) is None:
+            raise ValueError(f"{word} needs a value")
 
 
 def settings(arguments: list[str], *names: str) -> dict[str, str]:

@@ -35,6 +35,7 @@ def test_the_package_of_a_name_is_served(repository: Path, words: list[str], wis
     [
         (["--no-sparse"], "--no-sparse needs --model NAME"),
         (["--model"], "--model needs a value"),
+        (["--host", "::1", "--port"], "--port needs a value"),
         (["--model", "a", "--package", "b"], "--model and --package name two models"),
         (["--model", "a", "--modle=b"], "--modle=b is no flag of duovec serve"),
     ],
