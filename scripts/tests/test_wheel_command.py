@@ -140,6 +140,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
             [("--model=a/b@v1", "--no-sparse")],
         ),
         (["bench", "--model=a"], ["bench", "--package", "/kept"], [("--model=a",)]),
+        (["serve", "--model=a", "--help"], ["serve", "--help"], []),
     ],
 )
 def test_the_package_of_a_model_is_made_by_its_name(
@@ -156,6 +157,13 @@ def test_pull_makes_a_package_and_prints_its_path(
         server.with_package(["pull", "a/b", "--update"])
     assert not done.value.code
     assert (capsys.readouterr().out, kept) == ("/kept\n", [("--model=a/b", "--update")])
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b"], ["--help"], ["--model", "a"], ["--port=1"]])
+def test_pull_takes_one_name(words: list[str], kept: list[tuple[str, ...]]) -> None:
+    with pytest.raises(server.CannotStart, match=r"one model: duovec pull NAME\[@REVISION\]"):
+        server.with_package(["pull", *words])
+    assert kept == []
 
 
 def test_flags_of_a_model_need_one_model(kept: list[tuple[str, ...]]) -> None:

@@ -63,7 +63,9 @@ def with_package(arguments: list[str]) -> list[str]:
     """
     try:
         wishes, others = flags.split(arguments)
-        pulled = others[1:] if others[:1] == ["pull"] and len(others) == 2 else []
+        pulled = others[1:] if others[:1] == ["pull"] else []
+        if others[:1] == ["pull"] and (len(pulled) != 1 or pulled[0].startswith("-")):
+            raise ValueError("pull takes the name of one model: duovec pull NAME[@REVISION]")
         wishes = [*(f"--model={name}" for name in pulled), *wishes]
         flags.check(wishes, others)
     except ValueError as refusal:
@@ -71,7 +73,14 @@ def with_package(arguments: list[str]) -> list[str]:
     if pulled:
         print(made(*wishes))
         sys.exit()
-    return [*others, "--package", made(*wishes)] if wishes else arguments
+    if not wishes or asks_for_help(others):
+        return others
+    return [*others, "--package", made(*wishes)]
+
+
+def asks_for_help(arguments: list[str]) -> bool:
+    """The program answers, and nothing is to be made."""
+    return not {"-h", "--help"}.isdisjoint(arguments)
 
 
 def made(*wishes: str) -> str:
@@ -88,7 +97,7 @@ def prepare(arguments: list[str]) -> dict[str, str]:
     """Defaults of settings that the user did not give, as variables of the program."""
     given = flags.settings(arguments, *PREPARED)
     model = arguments[:1] and arguments[0] in WITH_A_MODEL
-    if not {"-h", "--help"}.isdisjoint(arguments) or not (model or arguments[:1] == ["check"]):
+    if asks_for_help(arguments) or not (model or arguments[:1] == ["check"]):
         return {}
     check_machine()
     cache = cache_folder()
