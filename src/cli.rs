@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use thiserror::Error;
 
@@ -41,6 +42,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
+            let error = with_the_command_of_a_clone(error);
             // A closed standard output is no reason to fail.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
@@ -61,6 +63,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             })
         }
     }
+}
+
+/// A refusal of `--model` or `pull`, which only the wheel's `duovec` takes, names the script that
+/// does the same in a clone. clap's own advice is the flag or command of the most similar name.
+fn with_the_command_of_a_clone(mut error: clap::Error) -> clap::Error {
+    let says =
+        |kind, word| matches!(error.get(kind), Some(ContextValue::String(typed)) if typed == word);
+    if !says(ContextKind::InvalidArg, "--model") && !says(ContextKind::InvalidSubcommand, "pull") {
+        return error;
+    }
+    let tip = "in a clone, `scripts/export_onnx.py --model NAME --precision fp32` makes a model's \
+               package and prints its folder, which --package takes; `scripts/serve.sh --model \
+               NAME` also serves it";
+    error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::TrailingArg);
+    error.remove(ContextKind::Usage);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
 }
 
 fn obey(name: &str, typed: &ArgMatches) -> anyhow::Result<()> {

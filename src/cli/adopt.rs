@@ -84,10 +84,11 @@ pub(super) fn adopt(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let package = package(config)?;
     need_vectors(package.manifest())?;
+    // A wrong address is told before the model is loaded, which may take minutes.
+    let url = text("from").expect("clap asks for it");
+    let server = Server::find(url, text("from-model"), key, package.manifest())?;
     let loaded = load(config, package, Measuring::Skip, &clock, &Arc::default())?;
     let mut here = Here::new(loaded, config)?;
-    let url = text("from").expect("clap asks for it");
-    let server = Server::find(url, text("from-model"), key, here.manifest())?;
     tracing::info!(url = server.url(), "probes are sent");
     let &longest = typed.get_one::<usize>("longest").expect("it has a default");
     let probes = probes::all(&here, longest);

@@ -76,6 +76,9 @@ struct BenchReport {
 pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
     let package = package(config)?;
+    // A file that cannot be read is told before anything is loaded and measured.
+    let file = typed.get_one::<PathBuf>("texts");
+    let texts = file.map(|file| texts::read(file)).transpose()?;
     let loaded = load(config, package.clone(), Measuring::Skip, &clock, &Arc::default())?;
     let info = loaded.chosen.engine.info().clone();
     let span = *typed.get_one("ms-per-shape").expect("it has a default");
@@ -88,8 +91,7 @@ pub(super) fn bench(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let wanted = shapes::wanted(typed.get_one("shapes"), &loaded.chosen.shapes)?;
     let shapes = if asked("no-table") { Vec::new() } else { bench.shapes(&loaded, &wanted)? };
     let graphs = asked("compare-graphs").then(|| bench.graphs(&loaded)).transpose()?;
-    let file = typed.get_one::<PathBuf>("texts");
-    let texts = file.map(|file| bench.texts(&loaded, file)).transpose()?;
+    let texts = texts.map(|texts| bench.texts(&loaded, &texts)).transpose()?;
     let report = BenchReport {
         engine: info.kind.name(),
         version: info.version,

@@ -256,8 +256,11 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     std::fs::write(key.path(), "kept-1\n").expect("it is written");
     let words = ["embeds no text", "/other/embed: 404", "/other/v1/embeddings: 404"];
     assert_says(&adopt(&server.url("/other"), &["--from-key-file", file]), 1, &words);
-    assert_says(&adopt("https://localhost", &[]), 1, &["http://", "tunnel"]);
-    assert_says(&adopt("http://127.0.0.1:1", &[]), 1, &["cannot ask http://127.0.0.1:1/embed"]);
+    // Told before the model is loaded: there is no library here.
+    let unloaded = ["--openvino-library-dir", "/absent"];
+    assert_says(&adopt("https://localhost", &unloaded), 1, &["http://", "tunnel"]);
+    let unreached = adopt("http://127.0.0.1:1", &unloaded);
+    assert_says(&unreached, 1, &["cannot ask http://127.0.0.1:1/embed"]);
     let ended = adopt(&server.url(""), &["--least-cosine", "2"]);
     has(&ended.with_code(2).stderr, &["'2' for '--least-cosine"]);
 }

@@ -26,6 +26,10 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
         // A flag of `serve` needs the configuration.
         (&["check", "--port", "8080"], &["--config"]),
         (&["bench", "here", "--package", "there"], &["[PACKAGE]", "--package"]),
+        // Only the wheel's command takes these.
+        (&["serve", "--model", "a/b"], &["'--model'", "scripts/export_onnx.py --model NAME"]),
+        (&["embed", "--model=a/b", "in.txt"], &["'--model'", "scripts/export_onnx.py --model"]),
+        (&["pull", "a/b"], &["'pull'", "scripts/export_onnx.py --model NAME"]),
     ] {
         let mut command = duovec();
         command.args(arguments);
@@ -42,9 +46,10 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
 fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name| folder.path().join(name).to_string_lossy().into_owned();
-    let [absent, empty] = ["absent", "empty"].map(path);
+    let [absent, empty, blank] = ["absent", "empty", "blank"].map(path);
     let place = folder.path().to_string_lossy();
     fs::write(&empty, "# none yet\n").expect("it is written");
+    fs::write(&blank, "\n").expect("it is written");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("it is bound").port().to_string();
     let broken = Broken::new();
@@ -55,7 +60,9 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
     let no_package = [&*place, "there is no manifest.json", "--package"];
     let no_openvino = ["libopenvino_c.so", "--openvino-library-dir"].as_slice();
     type Case<'a> = (&'a str, &'a Path, &'a [&'a str], &'a [&'a str]);
-    let cases: [Case<'_>; 13] = [
+    // Loading would fail.
+    let unloaded = ["--engine", "openvino", "--openvino-library-dir", &place];
+    let cases: [Case<'_>; 15] = [
         ("serve", &tiny, &["--port", &port], &["cannot listen", &port, "already in use", "--port"]),
         ("serve", &tiny, &["--api-key-file", &absent], unread),
         ("serve", &tiny, &["--api-key-file", &empty], &["empty", "no API key"]),
@@ -68,6 +75,8 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
         ("check", here, &[], &no_package),
         ("serve", broken, &["--port", "0", "--engine", "openvino"], &["model.onnx"]),
         ("check", &tiny, &["--engine", "openvino", "--openvino-library-dir", &place], no_openvino),
+        ("bench", &tiny, &[&["--texts", &absent], &unloaded[..]].concat(), unread),
+        ("bench", &tiny, &[&["--texts", &blank], &unloaded[..]].concat(), &["blank has no text"]),
         ("bench", &tiny, &["--compare-graphs"], &["--compare-graphs needs TensorRT on a GPU"]),
     ];
     for (command, package, flags, words) in cases {

@@ -73,14 +73,11 @@ impl TextsReport {
 }
 
 impl Bench<'_> {
-    pub(super) fn texts(&self, loaded: &Loaded, file: &Path) -> anyhow::Result<TextsReport> {
+    pub(super) fn texts(&self, loaded: &Loaded, texts: &[String]) -> anyhow::Result<TextsReport> {
         let prompt = loaded.package.manifest().default_prompt;
         let mut items = Vec::new();
-        for text in read(file)? {
-            items.push(loaded.tokenizer.tokenize(&text, prompt, &|| true)?.ids);
-        }
-        if items.is_empty() {
-            bail!("{} has no text", file.display());
+        for text in texts {
+            items.push(loaded.tokenizer.tokenize(text, prompt, &|| true)?.ids);
         }
         items.sort_by_key(|ids| ids.len());
         let tokens = items.iter().map(|ids| ids.len()).sum();
@@ -226,7 +223,7 @@ fn batches(items: &[TokenIds], shapes: &Shapes, budget: u64) -> anyhow::Result<V
 }
 
 /// A text a line, or JSON lines of a text or of an object with `text`.
-fn read(file: &Path) -> anyhow::Result<Vec<String>> {
+pub(super) fn read(file: &Path) -> anyhow::Result<Vec<String>> {
     let content =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let lines = content.lines().filter(|line| !line.trim().is_empty());
@@ -238,7 +235,11 @@ fn read(file: &Path) -> anyhow::Result<Vec<String>> {
         },
         _ => line.to_owned(),
     };
-    Ok(lines.map(text).collect())
+    let texts: Vec<String> = lines.map(text).collect();
+    if texts.is_empty() {
+        bail!("{} has no text", file.display());
+    }
+    Ok(texts)
 }
 
 #[cfg(test)]
