@@ -231,7 +231,7 @@ def _prompts(
     passage = next((name for name in PASSAGES if name in published), "passage")
     ours = {"query": "query", passage: "passage"}
     prompts = {ours[name]: text for name, text in published.items() if name in ours}
-    source = "no file has one, so that input_type changes nothing"
+    source = "no file has one"
     source = stored.path.name if prompts else source
     if others := sorted(published.keys() - ours.keys()):
         source += f"; clients put these in front themselves: {', '.join(others)}"

@@ -160,7 +160,7 @@ def test_what_no_file_says_has_a_source_too(folder: Path) -> None:
     assert sentence.read(folder, Pooling.CLS).sources == {
         "pooling": "--pooling",
         "max_input_tokens": "config.json",
-        "prompts": "no file has one, so that input_type changes nothing",
+        "prompts": "no file has one",
     }
 
 

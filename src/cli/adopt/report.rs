@@ -80,10 +80,9 @@ impl Report<'_> {
                 "{start}, and no setting that was tried explains it: other weights{weights}, or a \
                  prompt that --prompt can name; else embed the index anew"
             ),
-            (false, true) => {
-                let cures = "with the cures of the lines that begin with `differs`";
-                format!("{start}: {cures}, all probes agree")
-            }
+            (false, true) => format!(
+                "{start}: do what the lines that begin with `differs` say, and all probes agree"
+            ),
             (false, false) => format!(
                 "{start}: {} still differ with the settings that agree best",
                 compared - closest.agreeing
