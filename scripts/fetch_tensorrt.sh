@@ -12,6 +12,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/tensorrt.sh"
 
 answer_help "$@"
+[ $# = 0 ] || die "usage: scripts/fetch_tensorrt.sh"
 need_tools
 ensure_tensorrt
 say "third_party/ is complete: $(du -sh "$THIRD_PARTY" | cut -f1)"

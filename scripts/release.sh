@@ -24,6 +24,7 @@ TAG=""
 TENSORRT=false
 while [ $# -gt 0 ]; do
     case $1 in
+        --out | --tag) [ $# -gt 1 ] || die "$1 needs a value" ;;&
         --tensorrt)
             TENSORRT=true
             shift

@@ -53,6 +53,25 @@ def test_help_needs_no_packages_and_makes_nothing(tmp_path: Path, command: str) 
     assert not cache.exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("fetch_tensorrt.sh", ["--cuda-12"], "usage: scripts/fetch_tensorrt.sh"),
+        ("release.sh", ["--tag"], "--tag needs a value"),
+        ("release.sh", ["--tensorrt", "--oot", "a"], "unknown argument --oot"),
+        ("test.sh", ["--fast"], "usage: scripts/test.sh [--quick]"),
+    ],
+)
+def test_wrong_words_are_told_before_anything_is_made(
+    tmp_path: Path, command: str, words: list[str], said: str
+) -> None:
+    done = run_bare(tmp_path, command, *words, cache=tmp_path / "cache")
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_command_without_its_packages_sets_them_up(tmp_path: Path) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_text("in the way of the cache")

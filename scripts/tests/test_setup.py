@@ -78,3 +78,9 @@ def test_uv_takes_packages_from_where_the_settings_of_pip_say(
         "UV_INDEX=https://more.example https://most.example",
         "UV_INDEX_STRATEGY=unsafe-best-match",
     ]
+
+
+def test_an_interrupted_step_leaves_no_folder_and_no_log(tmp_path: Path) -> None:
+    step = 'step() { mkdir "$NEW"; : >"$NEW.log"; kill -TERM $BASHPID; sleep 9; }'
+    shell(SCRIPTS.parent, f"{step}; (made_whole {tmp_path}/made step) || true")
+    assert list(tmp_path.iterdir()) == []
