@@ -44,6 +44,8 @@ pub const GPU_WORKERS: [u64; 3] = [1, 2, 4];
 /// Lanes of a width are held when a short text is done so many times as fast by them as by the next
 /// narrower ones that are held: each width takes memory, and time at the start.
 pub const WIDTH_GAIN_MIN: f64 = 1.2;
+/// A width that seems not to pay is measured so many times; the shortest time counts.
+pub const WIDTH_TRIES: usize = 5;
 /// Before a width is opened, so many times the memory that the last one took must be there.
 pub const WIDTH_MEMORY_TIMES: u64 = 2;
 
