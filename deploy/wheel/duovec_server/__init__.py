@@ -63,14 +63,15 @@ def with_package(arguments: list[str]) -> list[str]:
     """
     try:
         wishes, others = flags.split(arguments)
-        pulled = others[1:] if others[:1] == ["pull"] else []
-        if others[:1] == ["pull"] and (len(pulled) != 1 or pulled[0].startswith("-")):
-            raise ValueError("pull takes the name of one model: duovec pull NAME[@REVISION]")
-        wishes = [*(f"--model={name}" for name in pulled), *wishes]
+        pulls = others[:1] == ["pull"]
+        if pulls:
+            if len(others) != 2 or others[1].startswith("-"):
+                raise ValueError("pull takes the name of one model: duovec pull NAME[@REVISION]")
+            wishes = [f"--model={others[1]}", *wishes]
         flags.check(wishes, others)
     except ValueError as refusal:
         raise CannotStart(refusal) from refusal
-    if pulled:
+    if pulls:
         print(made(*wishes))
         sys.exit()
     if not wishes or asks_for_help(others):
