@@ -10,5 +10,5 @@ set -euo pipefail
 # shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 
-wants_help "$@" || prepare_load
-PYTHONPATH="$ROOT/scripts" exec "${PYTHON:-python3}" -m edge_bench "$@"
+need_python
+PYTHONPATH="$ROOT/scripts" exec python3 -m edge_bench "$@"

@@ -22,6 +22,8 @@ from .errors import PackageError
 SCRIPTS = Path(__file__).resolve().parents[1]
 REQUIREMENTS = SCRIPTS / "requirements.txt"
 TEST_REQUIREMENTS = SCRIPTS / "requirements-test.txt"
+OF_LOAD = ("DUOVEC_PACKAGE", "DUOVEC_TEST_BINARY")
+"""Variables that name what a command drives which puts load on a server."""
 STARTED = "DUOVEC_ENVIRONMENT_STARTED"
 """Set for the process in the environment, so that one that lacks a package cannot loop."""
 ROOT = SCRIPTS.parent
@@ -40,18 +42,19 @@ def run(
     options: argparse.Namespace,
     *lists: Path,
     answered: Callable[[argparse.Namespace], bool] = lambda _: False,
+    load: bool = False,
 ) -> int:
     """The work of a command: `run(options)` of the module `work`; exit status as in `guarded`.
 
     The module is imported here, in an environment that has its packages, and not at the head of
     the command: so any Python answers --help and refuses what was mistyped. There is nothing to do
-    where `answered` says so.
+    where `answered` says so. A command that puts `load` on a server gets a package and a binary.
     """
 
     def body() -> None:
         if answered(options):
             return
-        enter(*lists)
+        enter(*lists, load=load)
         importlib.import_module(work).run(options)
 
     return guarded(body)
@@ -109,22 +112,28 @@ def cache_folder() -> Path:
     return Path(os.environ.get("DUOVEC_CACHE_DIR") or f"{general}/duovec").absolute()
 
 
-def enter(*more: Path) -> None:
-    """Goes on where REQUIREMENTS and the lists `more` are installed, in the versions they name.
+def enter(*more: Path, load: bool = False) -> None:
+    """Goes on where REQUIREMENTS and the lists `more` are installed, in the versions they name, and
+    for a command of `load` where OF_LOAD are set.
 
     Elsewhere this process becomes the same command in the environment of lib/setup.sh, which is
     made first if need be, as scripts/serve.sh makes it.
     """
-    lists = (REQUIREMENTS, *more)
+    # The programs that a command starts are to see nothing of it.
+    is_started = os.environ.pop(STARTED, None) is not None
+    lists = (REQUIREMENTS, *more, *([TEST_REQUIREMENTS] if load else []))
     absent = [name for path in lists for name in missing(path)]
+    if load:
+        absent += [name for name in OF_LOAD if name not in os.environ]
     if not absent:
         return
-    if STARTED in os.environ:
+    if is_started:
         raise PackageError(
             f"the Python environment lacks {', '.join(absent)}: remove {sys.prefix} and run again"
         )
     os.environ[STARTED] = "1"
-    command = ["bash", str(SCRIPTS / "lib/python.sh"), *map(str, lists), "--", *sys.argv]
+    wanted = ["--load"] if load else map(str, lists)
+    command = ["bash", str(SCRIPTS / "lib/python.sh"), *wanted, "--", *sys.argv]
     os.execvp(command[0], command)
 
 

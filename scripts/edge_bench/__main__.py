@@ -28,7 +28,7 @@ def main() -> int:
     typed = parser.parse_args()
     if typed.seconds < 1 or typed.slow_seconds < 1 or typed.rate <= 0:
         parser.error("--seconds and --slow-seconds are at least 1, --rate is above 0")
-    return command.run("edge_bench.sections", typed, command.TEST_REQUIREMENTS)
+    return command.run("edge_bench.sections", typed, load=True)
 
 
 if __name__ == "__main__":

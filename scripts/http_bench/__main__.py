@@ -40,7 +40,7 @@ def main() -> int:
             parser.error("--rounds is 1 to 100")
     elif typed.dialect or typed.model or typed.rounds:
         parser.error("--dialect, --model and --rounds need --against URL")
-    return command.run(work, typed, command.TEST_REQUIREMENTS)
+    return command.run(work, typed, load=True)
 
 
 def address(url: str) -> str:

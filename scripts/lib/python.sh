@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs Python in an environment that has the packages of the lists, and makes it where it is not
 # there yet: lib/python.sh LIST... -- ARGUMENTS OF PYTHON. The Python commands start it themselves.
+# Those that put load on a server name --load in place of the lists, and get package and binary too.
 set -euo pipefail
 
 # shellcheck source=scripts/lib/setup.sh
@@ -12,7 +13,11 @@ while [ "$1" != -- ]; do
     shift
 done
 shift
-need_python
-need_cache
-ensure_venv "${lists[@]}"
+if [ "${lists[*]}" = --load ]; then
+    prepare_load
+else
+    need_python
+    need_cache
+    ensure_venv "${lists[@]}"
+fi
 exec "$PYTHON" "$@"

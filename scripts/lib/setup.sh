@@ -18,20 +18,16 @@ die() {
 # answer_help ARGUMENTS...: prints the comment at the head of the running script and ends when its
 # own arguments, those before `--`, ask for help.
 answer_help() {
-    wants_help "$@" || return 0
-    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
-    exit
-}
-
-wants_help() {
     local argument
     for argument in "$@"; do
         case $argument in
-            -h | --help) return 0 ;;
-            --) return 1 ;;
+            -h | --help)
+                sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+                exit
+                ;;
+            --) return ;;
         esac
     done
-    return 1
 }
 
 # need_tools: what must be there before anything is made.

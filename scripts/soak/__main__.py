@@ -30,7 +30,7 @@ def main() -> int:
     if typed.minutes <= 0:
         parser.error("--minutes must be above 0")
     typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
-    return command.run("soak.drive", typed, command.TEST_REQUIREMENTS)
+    return command.run("soak.drive", typed, load=True)
 
 
 if __name__ == "__main__":

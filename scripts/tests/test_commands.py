@@ -72,6 +72,16 @@ def test_wrong_words_are_told_before_anything_is_made(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("command", ["bench_http.sh", "edge_bench.sh", "soak.sh"])
+def test_wrong_words_of_a_load_are_told_before_anything_is_made(
+    tmp_path: Path, command: str
+) -> None:
+    done = run_bare(tmp_path, command, "--secnds", "3", cache=tmp_path / "cache")
+    assert done.returncode == 2
+    assert f"{command}: error: unrecognized arguments: --secnds" in done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_command_without_its_packages_sets_them_up(tmp_path: Path) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_text("in the way of the cache")

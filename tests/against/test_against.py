@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from server import FAKE, ROOT, TINY, default_package, ran, running
+from server import BINARY, FAKE, ROOT, TINY, default_package, ran, running
 
 
 def engine(run_ms: int) -> list[str]:
@@ -22,7 +22,8 @@ def bench(url: str, out: Path, *more: str, code: int = 0) -> subprocess.Complete
     """Run it to its end, with a server of ours that takes 2 ms for each text."""
     command = [sys.executable, "-m", "http_bench", "--small", "--against", url]
     paths = [str(ROOT / "scripts"), str(ROOT / "tests/clients")]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "DUOVEC_PACKAGE": TINY}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    variables |= {"DUOVEC_PACKAGE": TINY, "DUOVEC_TEST_BINARY": BINARY}
     command += ["--out", str(out), *more, "--", *engine(2)]
     return ran(*command, code=code, cwd=ROOT, env=variables)
 

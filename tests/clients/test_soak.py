@@ -8,13 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from server import ROOT, default_package, ran
+from server import BINARY, ROOT, default_package, ran
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run one of the scripts' programs to its end, as scripts/soak.sh and the like do."""
-    paths = {"PYTHONPATH": str(ROOT / "scripts"), "DUOVEC_PACKAGE": default_package()}
-    return ran(sys.executable, "-m", module, *arguments, cwd=ROOT, env={**os.environ, **paths})
+    of_load = {"DUOVEC_PACKAGE": default_package(), "DUOVEC_TEST_BINARY": BINARY}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts"), **of_load}
+    return ran(sys.executable, "-m", module, *arguments, cwd=ROOT, env=variables)
 
 
 def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
