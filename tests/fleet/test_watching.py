@@ -231,3 +231,18 @@ def test_rules_and_dashboard_name_documented_metrics_only() -> None:
     used = set(re.findall(r"\b((?:duovec|process)_\w+)\b", " ".join(expressions)))
     histograms = {re.sub(r"_(bucket|sum|count)$", "", name) for name in used}
     assert histograms <= documented
+
+
+def test_rules_and_dashboard_count_every_route_that_runs_the_model() -> None:
+    described = json.loads((ROOT / "src/http/openapi.json").read_text(encoding="utf-8"))["paths"]
+    posted = {path for path, methods in described.items() if "post" in methods}
+    # Some have a second name, which the description leaves out.
+    running = posted - {"/v1/tokenize", "/tokenize", "/decode"}
+    running |= {"/", "/v2/rerank", "/v1/embeddings/both"}
+    files = [PROMETHEUS / "alerts.yml", DASHBOARD]
+    text = "".join(path.read_text(encoding="utf-8").replace("\\", "") for path in files)
+    [pattern] = set(re.findall(r'route=~\s*"(.+?)"', text))
+    for route in running:
+        assert re.fullmatch(pattern, route), f"{route} is not counted"
+    for route in described.keys() - running:
+        assert not re.fullmatch(pattern, route), f"{route} is counted"
