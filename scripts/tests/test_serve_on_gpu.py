@@ -133,16 +133,22 @@ def test_what_the_user_set_stays(serve: Serve, repository: Path, tmp_path: Path)
         assert "BUILD_PLAN" not in done.stdout and "LIBRARY_DIR" not in done.stdout
 
 
-def test_the_package_that_was_named_gets_the_graph_that_it_lacks(
-    serve: Serve, tmp_path: Path
+def test_the_package_that_was_named_gets_the_graph_that_it_lacks_and_can_have(
+    serve: Serve, repository: Path, tmp_path: Path
 ) -> None:
     own, half = tmp_path / "own", tmp_path / "half"
     for folder in (own, half):
         folder.mkdir()
     (half / "model.bf16.onnx").touch()
+    script = repository / "scripts/export_onnx.py"
+    script.write_text("raise SystemExit('model.onnx is in 16 bits already')")
     words = ["--tensorrt-library-dir", "/own"]
-    assert f"adding the fp16 graph to {own}" in serve(*words, "--package", str(own)).stderr
-    assert "adding the fp16 graph" not in serve(*words, f"--package={half}").stderr
+    alone, beside = serve(*words, "--package", str(own)), serve(*words, f"--package={half}")
+    assert f"adding the fp16 graph to {own}" in alone.stderr
+    assert "16 bits already" in alone.stderr
+    assert "adding the fp16 graph" not in beside.stderr
+    for done in (alone, beside):
+        assert "BUILD_PLAN=true" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
