@@ -14,7 +14,7 @@
 # Where NVIDIA's driver shows a GPU it serves on that, with a plan that the server builds for this
 # GPU. TensorRT is that of --tensorrt-library-dir, else the installed one, else NVIDIA's wheels for
 # the driver's CUDA, which go to the cache folder. Where a step of that fails it says why and serves
-# on the CPU; --cpu asks for that at once.
+# on the CPU; --cpu asks for that at once, and so does --engine openvino or fake.
 #
 # With --precision int8 it serves on the CPU, and adds the graph in 8 bits to the default package.
 #
@@ -31,7 +31,7 @@ set -euo pipefail
 answer_help "$@"
 need_python
 # What flags.py assigns: a wrong flag is refused before anything is made that takes minutes.
-arguments=() wishes=() GPU='' package='' precision=''
+arguments=() wishes=() GPU='' package='' engine='' precision=''
 assignments=$(python3 "$ROOT/scripts/model_export/flags.py" "$@") || exit
 eval "$assignments"
 set -- "${arguments[@]}"
@@ -47,6 +47,7 @@ elif [ -z "$package" ]; then
     package="$ROOT/engines/$PACKAGE_NAME"
     export DUOVEC_PACKAGE=$package
 fi
+case $engine in openvino | fake) GPU=false ;; esac
 if [ "$precision" = int8 ]; then
     GPU=false
     ensure_int8 "$package"

@@ -24,7 +24,8 @@ WITH_VALUE = (
     "--passage-prompt",
 )
 SWITCHES = ("--no-sparse", "--token-vectors", "--update")
-SETTINGS = ("package", "precision", "build_plan", "tensorrt_library_dir", "cuda_library_dir")
+LIBRARY_DIRS = ("tensorrt_library_dir", "cuda_library_dir")
+SETTINGS = ("package", "engine", "precision", "build_plan", *LIBRARY_DIRS)
 """Those that say what is to be made before a start from a clone."""
 TABLE = Path(__file__).resolve().parents[2] / "docs/settings.md"
 

@@ -171,7 +171,8 @@ def test_a_step_that_fails_says_why_and_the_cpu_serves(
 def test_the_cpu_serves_when_it_is_asked_for_or_there_is_no_driver(
     serve: Serve, repository: Path
 ) -> None:
-    for done in (serve("--cpu"), serve(cuda=None), serve("--engine", "auto", "--cpu")):
+    engines = (serve("--engine", "openvino"), serve("--engine=fake"), serve(DUOVEC_ENGINE="fake"))
+    for done in (serve("--cpu"), serve(cuda=None), serve("--engine", "auto", "--cpu"), *engines):
         assert done.stdout.startswith("serves: "), done.stderr
         assert "--cpu" not in done.stdout and "BUILD_PLAN" not in done.stdout
         assert "GPU" not in done.stderr
