@@ -28,8 +28,7 @@ if [ "$(basename "$1")" = "$PACKAGE_NAME" ] && [ ! -e "$1/model.fp16.onnx" ]; th
 fi
 ensure_tensorrt
 ensure_tensorrt_binary
-# What is named on the command line comes first, then an installed library, then the fetched one.
-libraries=()
+# What the user names comes first, then an installed library, then the fetched one.
 installed='libtensorrt_rtx\.so\.1'
 case " $* " in
     *" --tensorrt-library-dir"* | *" --flavour tensorrt "* | *" --flavour=tensorrt "*) installed= ;;
@@ -40,7 +39,7 @@ esac
 if [ -n "$installed" ] && ! installed_library "$installed" >/dev/null; then
     cuda=cuda
     [ "$(cuda_of_driver)" != 12 ] || cuda="cuda-12"
-    libraries=(--tensorrt-library-dir "$THIRD_PARTY/tensorrt-rtx/lib"
-        --cuda-library-dir "$THIRD_PARTY/$cuda/lib")
+    export DUOVEC_DEFAULT_TENSORRT_LIBRARY_DIR="$THIRD_PARTY/tensorrt-rtx/lib"
+    export DUOVEC_DEFAULT_CUDA_LIBRARY_DIR="$THIRD_PARTY/$cuda/lib"
 fi
-exec "$BINARY" build-engine "${libraries[@]}" "$@"
+exec "$BINARY" build-engine "$@"

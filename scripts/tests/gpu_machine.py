@@ -12,7 +12,8 @@ from program_files import SCRIPTS, program, run
 BINARY = """#!/bin/sh
 shift
 echo "serves: $*"
-for name in BUILD_PLAN TENSORRT_LIBRARY_DIR CUDA_LIBRARY_DIR PACKAGE; do
+for name in BUILD_PLAN TENSORRT_LIBRARY_DIR CUDA_LIBRARY_DIR PACKAGE \\
+    DEFAULT_TENSORRT_LIBRARY_DIR DEFAULT_CUDA_LIBRARY_DIR; do
     eval "value=\\$DUOVEC_$name"
     [ -z "$value" ] || echo "$name=$value"
 done

@@ -24,19 +24,22 @@ INSTALLED = "installed"
         ("--flavour tensorrt-rtx", "libnvinfer.so.11", True, FETCHED),
         ("--flavour=tensorrt-rtx", "libtensorrt_rtx.so.1", True, INSTALLED),
         ("--tensorrt-library-dir /own", None, False, INSTALLED),
+        ("--cuda-library-dir /own", None, False, FETCHED),
     ],
 )
 def test_the_library_fits_the_flavour(
     tmp_path: Path, words: str, library: str | None, has_gpu: bool, taken: str
 ) -> None:
     done, root = build(tmp_path, words, library, "echo 'GPU 0: stand-in'" if has_gpu else "exit 9")
-    cuda, package = root / "third_party/cuda/lib", root / "engines/model"
-    named = f"--tensorrt-library-dir {root / FETCHED} --cuda-library-dir {cuda} "
-    folders = named if taken == FETCHED else ""
-    assert done.splitlines()[0] == f"serves: {folders}{package} {words}".rstrip()
+    assert done[0] == f"serves: {root / 'engines/model'} {words}".rstrip()
+    # What the user says in any way beats them.
+    cuda = f"DEFAULT_CUDA_LIBRARY_DIR={root}/third_party/cuda/lib"
+    fetched = [f"DEFAULT_TENSORRT_LIBRARY_DIR={root / FETCHED}", cuda]
+    named = [line for line in done if line.startswith("DEFAULT_")]
+    assert named == (fetched if taken == FETCHED else [])
 
 
-def build(tmp_path: Path, words: str, library: str | None, smi: str) -> tuple[str, Path]:
+def build(tmp_path: Path, words: str, library: str | None, smi: str) -> tuple[list[str], Path]:
     """What the binary is told on a machine with that library and nvidia-smi, and where."""
     tools = tmp_path / "tools"
     line = f"printf '\\t{library} (libc6,x86-64) => /lib/x\\n'" if library else ""
@@ -45,12 +48,12 @@ def build(tmp_path: Path, words: str, library: str | None, smi: str) -> tuple[st
     program(tools / "ldconfig", f"{LONG_LIST}\n{line}\n{LONG_LIST}")
     done = start(root, "build_engine.sh", str(root / "engines/model"), *words.split())
     assert done.returncode == 0, done.stderr
-    return done.stdout, root
+    return done.stdout.splitlines(), root
 
 
 def test_an_older_driver_gets_the_runtime_of_its_cuda(tmp_path: Path) -> None:
     done, root = build(tmp_path, "", None, "echo '| CUDA Version: 12.2 |'")
-    assert f"--cuda-library-dir {root}/third_party/cuda-12/lib " in done
+    assert f"DEFAULT_CUDA_LIBRARY_DIR={root}/third_party/cuda-12/lib" in done
 
 
 @pytest.mark.parametrize(
