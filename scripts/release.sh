@@ -17,7 +17,6 @@ set -euo pipefail
 # shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
 answer_help "$@"
-cd "$ROOT"
 
 OUT="$ROOT/target/release-files"
 TAG=""
@@ -30,12 +29,13 @@ while [ $# -gt 0 ]; do
             shift
             continue
             ;;
-        --out) OUT=$2 ;;
+        --out) OUT=$(realpath -m -- "$2") ;;
         --tag) TAG=$2 ;;
         *) die "unknown argument $1; try --tensorrt, --out FOLDER or --tag vX.Y.Z" ;;
     esac
     shift 2
 done
+cd "$ROOT"
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 if [ -n "$TAG" ]; then
     [ "$TAG" = "v$VERSION" ] || die "the tag is $TAG, but Cargo.toml has version $VERSION"
@@ -126,7 +126,7 @@ fi
 prepare_load
 [ "$TENSORRT" = false ] || ensure_fp16 "$DUOVEC_PACKAGE"
 mkdir -p "$OUT"
-WORK="$(realpath "$OUT")/.making-$$"
+WORK="$OUT/.making-$$"
 mkdir "$WORK"
 trap 'rm -rf "$WORK"' EXIT
 PARTS="$WORK/parts"

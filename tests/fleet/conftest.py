@@ -23,9 +23,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What scripts/release.sh makes."""
+    """What scripts/release.sh makes, in a folder that is named as seen from the caller's."""
     out = tmp_path_factory.mktemp("release")
-    programs.run(ROOT / "scripts/release.sh", "--out", out)
+    programs.run(ROOT / "scripts/release.sh", "--out", out.name, cwd=out.parent)
     return out
 
 
