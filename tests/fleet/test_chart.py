@@ -51,7 +51,7 @@ MATRIX = {
     ],
     "settings": [
         'settings={"max-items":2048,"max-inflight-bytes":268435456,"otlp-sample-ratio":0.5,'
-        '"model-aliases":["a","b"],"docs":false}'
+        '"model-aliases":["a","b"],"docs":false,"interactive-p99-ms":50}'
     ],
     "placed": [
         'nodeSelector={"disk":"ssd"}',
@@ -102,6 +102,7 @@ def test_schemas_refuse_what_is_wrong() -> None:
     [
         ('imagee.tag="1"', "imagee"),
         ('settings={"api-key":"secret"}', "api-key"),
+        ('settings={"api-keys":"secret"}', "api-keys"),
         ('autoscaling={"kind":"keda","minReplicas":0}', "wakeQuery"),
         ("service.port=80", "port"),
         ('gpu={"enabled":true,"planClaim":"a","planAccess":"ReadWriteOnce"}', "planClaim"),
