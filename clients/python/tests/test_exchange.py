@@ -179,6 +179,18 @@ def test_the_server_is_told_no_longer_time_than_it_grants() -> None:
     assert play.step.timeout_s == 3600
 
 
+def test_a_request_whose_time_went_by_in_refusals_was_refused_and_is_not_wrong() -> None:
+    too_short = refusal(400, "request_timeout_too_short")
+    play = Play([A], timeout_s=5)
+    play.answer(refusal(429, "queue_full", "4"))
+    play.wait()
+    with pytest.raises(OverloadedError):
+        play.answer(too_short)
+    play.begin(timeout_s=1)
+    with pytest.raises(BadRequestError):
+        play.answer(too_short)
+
+
 def test_no_answer_in_time_is_a_deadline_error() -> None:
     play = Play([A])
     with pytest.raises(DeadlineError, match="did not answer in time"):

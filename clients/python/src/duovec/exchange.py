@@ -19,6 +19,8 @@ BACKOFF_S = (0.25, 1.0)
 ASIDE_S = 5.0
 # The engine lost a batch; the next one is most likely well.
 PASSING_CODES = ("engine_failed",)
+# The model needs longer than the time that is left.
+TOO_SHORT = "request_timeout_too_short"
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ def _refusal(tries: _Tries, server: str, error: errors.ApiError) -> None:
             tries.refused(server, error)
         case errors.ServerError() if error.code in PASSING_CODES:
             tries.failed(server, error)
+        case errors.BadRequestError() if error.code == TOO_SHORT and tries.error:
+            # The time went by in the tries before: they say why the call fails.
+            raise tries.error
         case _:
             raise error
 
