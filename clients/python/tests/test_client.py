@@ -183,6 +183,18 @@ def test_a_failed_part_fails_the_call_and_names_the_text(url: str) -> None:
         client.dense(texts, truncate=False)
 
 
+def test_a_failed_part_fails_the_call_while_another_one_waits() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        code, status = ("queue_full", 429) if b"cat" in request.content else ("invalid_input", 400)
+        error = {"error": {"message": "no", "type": "t", "param": "input", "code": code}}
+        return httpx.Response(status, json=error, headers={"retry-after": "20"})
+
+    http = httpx.Client(transport=httpx.MockTransport(answer))
+    client = Client("http://a:1", http=http, limits=Limits(texts=1), parallel=2)
+    with pytest.raises(duovec.BadRequestError):
+        client.dense(["the cat", "the sofa"])
+
+
 def test_wrong_addresses_and_times_are_refused() -> None:
     with pytest.raises(ValueError, match="no URL of a server"):
         Client("localhost:8080")

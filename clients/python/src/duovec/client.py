@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Self, Unpack
 
 import httpx
@@ -92,6 +92,9 @@ class Client:
         with ThreadPoolExecutor(min(self._caller.parallel, len(numbers)), "duovec") as pool:
             tasks = [pool.submit(self._part, job, number, stop) for number in numbers]
             try:
+                # The first failure ends the call, whichever request it is of.
+                for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
+                    task.result()
                 bodies = [task.result() for task in tasks]
             except BaseException:
                 stop.set()
