@@ -29,6 +29,8 @@ create table texts (id bigint primary key, lang text, text text,
 create index on texts using hnsw (dense vector_ip_ops);
 create index on texts using hnsw (sparse sparsevec_ip_ops);
 """
+# An index gives 40 rows by default.
+CONNECTION = f"set hnsw.ef_search = {CANDIDATES}"
 # What is found has the key and the score only.
 FOUND = f"""
 select score, lang, text from ({fusion_statement("texts")}) as found join texts using (id)
@@ -54,6 +56,7 @@ def opened(client: Client, folder: Path) -> Iterator[Search]:
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as database:
             fill(database, client)
+            database.execute(CONNECTION)
 
             def search(question: str) -> list[Hit]:
                 dense, sparse = client.both([question], input_type="query")

@@ -8,6 +8,8 @@ A table for it, and an index for each kind:
     create index on texts using hnsw (sparse sparsevec_ip_ops);
 
 The second index takes at most 1000 weights a text; models of more tokens need `sparse_top_k`.
+An index gives no more than 40 rows by default: `set hnsw.ef_search = 100` in each connection, or
+for the role, lets a search have 100 candidates.
 """
 
 from __future__ import annotations

