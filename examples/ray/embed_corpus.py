@@ -33,6 +33,11 @@ def main() -> None:
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     typed = parser.parse_args(sys.argv[1:end])
     typed.arguments = sys.argv[end + 1 :]
+    # The actors work in other folders than this one.
+    typed.files = [os.path.abspath(file) for file in typed.files]
+    typed.out, typed.package = typed.out.absolute(), os.path.abspath(typed.package)
+    if os.sep in typed.duovec:
+        typed.duovec = os.path.abspath(typed.duovec)
     # Not at the head of the file: any Python answers --help.
     import corpus
 

@@ -141,8 +141,11 @@ def test_a_server_that_is_killed_is_started_again(
     cluster: Cluster, corpus: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
+    python, script, *words = command(corpus[:1], out, cluster.address)
+    # As seen from a folder in which no actor works.
+    words = [os.path.relpath(one, tmp_path) if os.path.isabs(one) else one for one in words]
     with subprocess.Popen(
-        command(corpus[:1], out, cluster.address), stdout=subprocess.PIPE, text=True
+        [python, script, *words], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     ) as driver:
         assert driver.stdout is not None
         lines = iter(driver.stdout)
