@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -127,6 +128,18 @@ def planned(files: list[str], text: str, part_rows: int) -> list[Part]:
     if len(set(names)) < len(names):
         sys.exit("two input files have the same name, so their parts would, too: rename one")
     return parts
+
+
+def model_of(package: Path) -> str | None:
+    """What the vectors of a package depend on, which plans and other precisions do not change."""
+    try:
+        manifest = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # The server says what is wrong with it.
+    names = ("model.onnx", "model.onnx.data", "tokenizer.json")
+    files = [manifest.get("files", {}).get(name, {}).get("sha256") for name in names]
+    digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
+    return f"{manifest.get('model_id')}, revision {manifest.get('revision')}, {digest}"
 
 
 def claim(out: Path, about: dict[str, Any]) -> None:

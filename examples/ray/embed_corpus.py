@@ -44,6 +44,7 @@ def main() -> None:
     parts = corpus.planned(typed.files, typed.text, typed.part_rows)
     settings = ("text", "input_type", "part_rows", "package", "arguments")
     about = {name: getattr(typed, name) for name in settings}
+    about["model"] = corpus.model_of(Path(typed.package))
     sizes = {Path(file).name: os.path.getsize(file) for file in sorted(typed.files)}
     corpus.claim(typed.out, about | {"bytes of the inputs": sizes})
     missing = [part for part in parts if not (typed.out / part.name).exists()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import uuid
@@ -194,3 +196,21 @@ def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
     [line] = done.stderr.splitlines()
     assert line.startswith(f"{path} cannot be read as Parquet:")
     assert not (tmp_path / "out").exists()
+
+
+def test_another_model_in_the_same_folder_is_refused_and_a_new_plan_is_not(tmp_path: Path) -> None:
+    # Without rows there is nothing to do for a cluster.
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), file)
+    package = shutil.copytree(TINY, tmp_path / "package")
+    manifest = package / "manifest.json"
+    typed = command([str(file)], tmp_path / "out", "nowhere")
+    typed[typed.index(TINY)] = str(package)
+    ran(*typed)
+    about = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(about | {"plans": [{"file": "a.plan"}]}))
+    ran(*typed)
+    graph = about["files"]["model.onnx"] | {"sha256": "0"}
+    manifest.write_text(json.dumps(about | {"files": about["files"] | {"model.onnx": graph}}))
+    [line] = ran(*typed, code=1).stderr.splitlines()
+    assert "belongs to another run, whose model was 'tiny-test, revision 1, " in line
