@@ -17,6 +17,8 @@ from duovec.vectors import Dense, Paired, Sparse
 CONNECT_TIMEOUT_S = 5.0
 # The server answers at the deadline; its answer needs a moment to come.
 GRACE_S = 1.0
+# Sockets know no endless timeout.
+LONGEST_S = 1e6
 # Requests under way at once for each server: one is computed while another is on its way.
 REQUESTS_PER_SERVER = 2
 
@@ -128,5 +130,5 @@ def joined(kind: Kind[Result], job: Job, bodies: Sequence[bytes]) -> Result:
 
 def timeouts(send: Send) -> httpx.Timeout:
     """Those of one try."""
-    whole_s = send.timeout_s + GRACE_S
+    whole_s = min(send.timeout_s, LONGEST_S) + GRACE_S
     return httpx.Timeout(whole_s, connect=min(CONNECT_TIMEOUT_S, whole_s))
