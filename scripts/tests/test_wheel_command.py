@@ -47,7 +47,7 @@ def test_the_first_start_makes_the_package_and_later_ones_only_read(
     assert server.prepare(["serve"]) == defaults and machine == []
 
 
-@pytest.mark.parametrize("way", ["flag", "variable", "file"])
+@pytest.mark.parametrize("way", ["flag", "variable", "file", "word"])
 def test_nothing_is_made_where_the_user_names_a_package(
     way: str, machine: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -56,6 +56,9 @@ def test_nothing_is_made_where_the_user_names_a_package(
         arguments += ["--package", "mine"]
     elif way == "variable":
         monkeypatch.setenv("DUOVEC_PACKAGE", "mine")
+    elif way == "word":
+        (tmp_path / "manifest.json").touch()
+        arguments = ["bench", "--json", str(tmp_path)]
     else:
         file = tmp_path / "my.toml"
         file.write_text('package = "mine"\n')
@@ -166,10 +169,13 @@ def test_pull_takes_one_name(words: list[str], kept: list[tuple[str, ...]]) -> N
     assert kept == []
 
 
-def test_flags_of_a_model_need_one_model(kept: list[tuple[str, ...]]) -> None:
+def test_flags_of_a_model_need_one_model(kept: list[tuple[str, ...]], tmp_path: Path) -> None:
     """test_serve_model.py has all that is refused."""
     with pytest.raises(server.CannotStart, match="--model and --package name two models"):
         server.with_package(["serve", "--model", "a", "--package=b"])
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(server.CannotStart, match="name two models"):
+        server.with_package(["bench", "--model", "a", str(tmp_path)])
     assert kept == []
 
 

@@ -69,6 +69,8 @@ def with_package(arguments: list[str]) -> list[str]:
                 raise ValueError("pull takes the name of one model: duovec pull NAME[@REVISION]")
             wishes = [f"--model={others[1]}", *wishes]
         flags.check(wishes, others)
+        if wishes and (folder := package_word(others)):
+            raise ValueError(f"--model and {folder} name two models: give one of them")
     except ValueError as refusal:
         raise CannotStart(refusal) from refusal
     if pulls:
@@ -77,6 +79,12 @@ def with_package(arguments: list[str]) -> list[str]:
     if not wishes or asks_for_help(others):
         return others
     return [*others, "--package", made(*wishes)]
+
+
+def package_word(arguments: list[str]) -> str | None:
+    """The package's folder, which may be a word of its own behind `bench` and `check`."""
+    words = arguments[1:] if arguments[:1] in (["bench"], ["check"]) else []
+    return next((word for word in words if Path(word, "manifest.json").exists()), None)
 
 
 def asks_for_help(arguments: list[str]) -> bool:
@@ -105,7 +113,7 @@ def prepare(arguments: list[str]) -> dict[str, str]:
     defaults = {}
     if not given["openvino_library_dir"]:
         defaults["DUOVEC_DEFAULT_OPENVINO_LIBRARY_DIR"] = str(libraries(cache))
-    if not given["package"]:
+    if not (given["package"] or package_word(arguments)):
         package = cache / f"multilingual-e5-small-{recipe()}"
         defaults["DUOVEC_DEFAULT_PACKAGE"] = str(package)
         if model:
