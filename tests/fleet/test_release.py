@@ -91,6 +91,9 @@ def test_the_debian_package_serves_in_a_bare_debian_without_network(
     unit = (root / "usr/lib/systemd/system/duovec.service").read_text()
     [start] = re.findall(r"^ExecStart=(\S+) serve --config (\S+)$", unit, re.M)
     assert all((root / path.lstrip("/")).is_file() for path in start)
+    drop_in = (ROOT / "deploy/duovec-gpu.conf").read_text()
+    [package] = re.findall(r"^Environment=INSTALLED_PACKAGE=/(\S+)$", drop_in, re.M)
+    assert (root / package / "manifest.json").is_file()
     with (
         served(root, tmp_path / "log") as socket,
         httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), timeout=60) as http,
