@@ -29,7 +29,7 @@ class Proxy:
     host: str
     port: int
     admin: int
-    """Envoy's admin port."""
+    """Envoy's admin port, and HAProxy's of its metrics."""
 
     @property
     def url(self) -> str:
@@ -58,6 +58,7 @@ def haproxy(fleet: Fleet, proxy: Proxy) -> Iterator[list[str | Path]]:
     replaced = addresses(fleet, proxy) | servers(fleet)
     replaced |= {"/etc/haproxy/site.pem": str(fleet.folder / "site.pem"), "8079": str(agents)}
     replaced |= {"/run/haproxy/admin.sock": str(fleet.folder / "haproxy.sock")}
+    replaced |= {"10.0.0.8:8405": f"{proxy.host}:{proxy.admin}"}
     config.write_text(programs.recipe(DEPLOY / "haproxy/haproxy.cfg", replaced))
     with contextlib.ExitStack() as stack:
         for place, host in enumerate(HOSTS):

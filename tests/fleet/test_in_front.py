@@ -4,6 +4,7 @@ deaths and frozen or slow servers under load; what clients and servers speak wit
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 
 import proxies
 from proxies import Proxy
-from server import wait_for
+from server import ROOT, wait_for
 from three import HOSTS, RUN_MS, Fleet
 from traffic import BODY, Load, evenly, p99
 
@@ -207,6 +208,20 @@ def test_connections_to_the_servers_speak_http_2_and_are_kept(name: str, fleet: 
             assert 0 < counts["cluster.duovec.upstream_cx_http2_total"] <= CONNECTIONS_MAX
             assert counts["cluster.duovec.upstream_cx_http1_total"] == 0
             assert counts["cluster.duovec.ssl.versions.TLSv1.3"] > 0
+
+
+def test_haproxys_metrics_show_the_work_that_wakes_servers_for_bulk(fleet: Fleet) -> None:
+    values = (ROOT / "deploy/helm/duovec/values-bulk.yaml").read_text(encoding="utf-8")
+    [series] = re.findall(r"wakeQuery: .*\((\w+{.+})\[", values)
+    with (
+        proxies.running("haproxy", fleet) as proxy,
+        httpx.Client(base_url=proxy.url, verify=fleet.trusted()) as http,
+    ):
+        metrics = f"http://{proxy.host}:{proxy.admin}/metrics"
+        assert f"\n{series} 0\n" in httpx.get(metrics).text
+        http.post("/v1/embeddings", json=BODY, headers={"x-priority": "bulk"})
+        assert f"\n{series} 1\n" in httpx.get(metrics).text
+        assert "haproxy_" not in http.get("/metrics").text, "clients see none of it"
 
 
 def test_haproxy_gives_a_server_less_while_its_predicted_wait_is_long(fleet: Fleet) -> None:
