@@ -7,13 +7,14 @@ case ${1:-} in
 esac
 name=$(sha256sum <"$DUOVEC_PACKAGE/manifest.json" | cut -c 1-12)
 if [ ! -e "$PLANS/$name/manifest.json" ]; then
-    mine="$PLANS/$name.$(hostname)"
-    rm -rf "$mine"
-    if ! mkdir "$mine"; then
+    # Not named after the host, of which there may be two.
+    if ! mine=$(mktemp -d "$PLANS/$name.XXXXXX"); then
         echo "duovec-start: the folder of plans, $PLANS, must belong to user $(id -u):" \
             "chown it on the host, or mount a volume there" >&2
         exit 1
     fi
+    trap 'rm -rf "$mine"' EXIT
+    chmod 755 "$mine"
     # What containers left that were killed while they copied.
     find "$PLANS" -maxdepth 1 -name "$name.*" -mmin +60 -exec rm -rf {} +
     cp -rL "$DUOVEC_PACKAGE/." "$mine"

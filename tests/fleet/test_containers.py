@@ -18,6 +18,7 @@ from dockerfile import Container, defaults, stages
 from server import ROOT, ran
 
 CPU, GPU = ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.tensorrt"
+START = ROOT / "deploy/container/start.sh"
 QUICK = ["--workers", "1", "--max-batch-tokens", "64"]
 NOBODY = "65532"
 
@@ -252,7 +253,7 @@ def start(folder: Path, *words: str, plans: Path) -> subprocess.CompletedProcess
         "DUOVEC_PACKAGE": str(package),
         "PLANS": str(plans),
     }
-    return ran("sh", ROOT / "deploy/container/start.sh", *words, code=None, env=variables)
+    return ran("sh", START, *words, code=None, env=variables)
 
 
 def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:
@@ -268,6 +269,33 @@ def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:
     os.utime(left, (0, 0))
     assert start(tmp_path, "serve", plans=plans).returncode == 0
     assert set(plans.iterdir()) == {copied, young}
+
+
+def test_starts_of_one_name_at_once_leave_each_others_copies_alone(tmp_path: Path) -> None:
+    plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
+    plans.mkdir()
+    copy.parent.mkdir()
+    # Another container starts while the first one copies.
+    copy.write_text(
+        '#!/bin/sh\n/bin/cp "$@" || exit\nfor mine; do :; done\n'
+        f'mkdir {tmp_path}/other 2>/dev/null && sh {START} serve\n: >"$mine/last"\n'
+    )
+    copy.chmod(0o755)
+    done = start(tmp_path, "serve", plans=plans)
+    [copied] = plans.iterdir()
+    assert done.stdout == f"{copied} serve\n" * 2, done.stderr
+    assert names_in(copied) == ["last", "manifest.json"]
+    assert copied.stat().st_mode & 0o777 == 0o755, "other users may read it"
+
+
+def test_a_copy_that_fails_is_not_left(tmp_path: Path) -> None:
+    plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
+    plans.mkdir()
+    copy.parent.mkdir()
+    copy.write_text('#!/bin/sh\n/bin/cp "$@"\nexit 1\n')
+    copy.chmod(0o755)
+    assert start(tmp_path, "serve", plans=plans).returncode == 1
+    assert names_in(plans) == []
 
 
 def test_a_start_copies_only_what_it_needs_and_where_it_may(tmp_path: Path) -> None:
