@@ -135,7 +135,8 @@ QWEN3 = Family(
         "layers.#.self_attn.": "q=q_proj k=k_proj v=v_proj ao=o_proj qln=q_norm kln=k_norm",
         "layers.#.mlp.": "fg=gate_proj fi=up_proj fo=down_proj",
     },
-    required={"hidden_act": ("silu", None), "attention_bias": OFF, "use_sliding_window": OFF},
+    required={"hidden_act": ("silu", None), "is_causal": (True, None)}
+    | dict.fromkeys(("attention_bias", "use_sliding_window"), OFF),
     harmless="sliding_window max_window_layers",
     biased=frozenset(),
     rms=True,

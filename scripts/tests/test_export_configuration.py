@@ -70,6 +70,7 @@ def test_a_configuration_as_its_authors_write_it_is_the_same_network(
         ("modernbert", "layer_types", ["full_attention", "chunked_attention"]),
         ("nomic-bert", "activation_function", "geglu"),
         ("qwen3", "use_sliding_window", True),
+        ("qwen3", "is_causal", False),
         ("qwen3", "num_key_value_heads", 3),
         ("nomic-bert", "num_experts", 8),
         ("nomic-bert", "rotary_scaling_factor", 2),
