@@ -21,6 +21,8 @@ LARGEST = "largest"
 """Of the manifest."""
 LONGEST = "longest"
 """Of the manifest's canary."""
+LONGEST_MAX = 8192
+"""Tokens of its text: one of 32,768 would take a CPU half an hour, and many gigabytes."""
 DIGITS = 5
 """Of golden numbers, that all processors agree on: sums of f32 are in another order on each."""
 FP16_LARGEST = float(np.finfo(np.float16).max)
@@ -49,7 +51,7 @@ def added(folder: Path, content: dict[str, Any], words: Vocabulary) -> dict[str,
         say(line)
     canary, tokens = content["canary"], content["max_input_tokens"]
     text = long_text(canary["token_ids"], tokens)
-    if LONGEST in canary or len(text) != tokens:
+    if LONGEST in canary or len(text) != tokens or tokens > LONGEST_MAX:
         return content
     [row] = Runtime(graph).run([text], pooling)
     weights = row.lexical(text, (content["sparse"] or {}).get("dropped_token_ids", ()))

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from export_graphs import changed, encoder_of, written
-from export_packages import RANDOM, made, manifest_of, run
+from export_packages import RANDOM, made, manifest_of, random_model, run
 from export_snapshots import TOKENIZER
 from onnx import TensorProto
 
@@ -85,6 +85,15 @@ def test_a_package_without_the_numbers_gets_them_with_its_graph_in_16_bits(
         assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
         # The second time it is read.
         monkeypatch.delattr(measured, "measure", raising=False)
+
+
+def test_a_text_that_a_cpu_cannot_run_in_time_has_no_golden_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "LONGEST_MAX", 117)
+    for places, has_some in ((120, False), (119, True)):
+        manifest = made(tmp_path / "out", *random_model(positions=places), "--precision", "fp32")
+        assert (measured.LONGEST in manifest["canary"]) == has_some
 
 
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
