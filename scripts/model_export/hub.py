@@ -21,14 +21,14 @@ from default_package import vocabulary
 from default_package.command import demand_room, digest, say
 from default_package.errors import PackageError
 
-from . import modules, snapshot, splade
+from . import modules, snapshot, splade, stored
 from .configuration import Configuration
 from .sentence import Wishes
 
-SMALL = f"""{snapshot.TOKENIZER_FILE} {snapshot.HEAD_FILE} tokenizer_config.json {modules.NAME}
+SMALL = f"""{snapshot.TOKENIZER_FILE} {snapshot.HEAD_FILE} tokenizer_config.json
 sentence_*_config.json config_sentence_transformers.json */config.json README.md *.index.json
-*_Dense/model.safetensors *_Dense/pytorch_model.bin *_SparseStaticEmbedding/model.safetensors
-*_SparseStaticEmbedding/pytorch_model.bin {splade.ROUTES} {splade.TABLE}""".split()
+*_SparseStaticEmbedding/model.safetensors *_SparseStaticEmbedding/pytorch_model.bin
+{splade.ROUTES} {splade.TABLE}""".split()
 """What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A hub's name for a large file is its SHA-256."""
@@ -67,11 +67,13 @@ def resolve(name: str, revision: str) -> str:
 def fetch(name: str, commit: str, wishes: Wishes) -> Path:
     """The folder with a model's files. Wishes are needed to tell what must be refused."""
     with _explained(name, commit):
-        folder = _small_files(name, commit, ["config.json"])
+        folder = _small_files(name, commit, ["config.json", modules.NAME])
         with _named(name, commit, folder):
             Configuration(folder / "config.json")
-            colbert = [snapshot.COLBERT_FILE] if wishes.tokens else []
-            _small_files(name, commit, [*SMALL, *colbert])
+            more = [snapshot.COLBERT_FILE] if wishes.tokens else []
+            places = [module.place for module in modules.read(folder) if module.kind == "Dense"]
+            more += [f"{place}/{file}" for place in places for file in stored.FILES]
+            _small_files(name, commit, [*SMALL, *more])
             sizes = _sizes(name, commit, folder)
             said = snapshot.check(folder, sizes, wishes)
             files = snapshot.weight_files(folder, sizes)

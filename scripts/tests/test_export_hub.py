@@ -217,6 +217,20 @@ def test_token_vectors_are_fetched_when_they_are_asked_for(
     assert len(hub.sent(WEIGHTS)) == 1
 
 
+def test_weights_of_dense_modules_are_fetched_from_any_folder(hub: FakeHub, tmp_path: Path) -> None:
+    folder = snapshots.write(tmp_path / "model").folder
+    snapshots.write_modules(folder, Pooling.CLS, "Dense")
+    listed = (folder / "modules.json").read_text()
+    (folder / "modules.json").write_text(listed.replace("2_Dense", "2_Dense_8"))
+    (folder / "2_Dense_8").mkdir()
+    about = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
+    snapshots.put(folder / "2_Dense_8/config.json", about)
+    product = {"linear.weight": np.eye(8, 16, dtype=np.float32)}
+    snapshots.write_safetensors(folder / "2_Dense_8" / WEIGHTS, product)
+    hub.publish(fake_hub.files_of(folder))
+    assert manifest_of(export())["hidden_size"] == 8
+
+
 def test_the_table_of_questions_is_fetched_with_the_small_files(
     hub: FakeHub, tmp_path: Path
 ) -> None:
