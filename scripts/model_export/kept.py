@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from default_package.choices import FORMAT_VERSION
+from default_package.choices import FORMAT_VERSION, NORMALIZATIONS
 from default_package.command import cache_folder, say
-from default_package.errors import read_json
+from default_package.errors import PackageError, read_json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NO_WISHES = {"model", "out", "update"}
@@ -43,7 +44,16 @@ def answered(options: argparse.Namespace) -> bool:
     if not options.model or options.out:
         return False
     package = Path(options.model).resolve()
-    if not (package / "manifest.json").is_file():
+    if (package / "manifest.json").is_file():
+        # What is given in any case, and what is no wish for another package.
+        usual = {"precision": options.precision, "skip_verify": True}
+        usual["normalization"] = NORMALIZATIONS[0]
+        typed = [key for key, value in _wishes(options).items() if value != usual.get(key)]
+        if typed:
+            named = ", ".join(f"--{key.replace('_', '-')}" for key in typed)
+            cure = "name the model that it was made of"
+            raise PackageError(f"{package} is a package, and {named} cannot change it: {cure}")
+    else:
         name, key = target(options)
         package = place(options, name, key)
         if not key or not is_whole(package):
@@ -70,11 +80,14 @@ def target(options: argparse.Namespace) -> tuple[str, str]:
 
 def place(options: argparse.Namespace, name: str, key: str) -> Path:
     """Of the package with these wishes; `key` is a commit, or the state of a folder."""
+    text = json.dumps(_wishes(options), sort_keys=True, default=str)
+    return _base(name) / f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _wishes(options: argparse.Namespace) -> dict[str, Any]:
     given = {key: value for key, value in vars(options).items() if key not in NO_WISHES}
     # An empty prompt is one. Options that nobody gave count for nothing, so that more can be added.
-    wishes = {key: value for key, value in given.items() if value not in (None, False, [])}
-    text = json.dumps(wishes, sort_keys=True, default=str)
-    return _base(name) / f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return {key: value for key, value in given.items() if value not in (None, False, [])}
 
 
 def state(folder: Path) -> str:

@@ -164,6 +164,20 @@ def test_wrong_arguments_are_one_sentence(
     assert os.listdir(tmp_path) == []
 
 
+def test_a_package_is_not_made_otherwise_than_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    asked = ["--model", tmp_path, "--precision", "fp32", "--update"]
+    assert run(*asked, "--normalization", "sentencepiece") == 0
+    assert capsys.readouterr().out == f"{tmp_path}\n"
+    said = refusal(*asked, "--no-sparse", "--query-prompt", "", "--normalization", "huggingface")
+    assert said == (
+        f"error: {tmp_path} is a package, and --no-sparse, --normalization, --query-prompt cannot "
+        "change it: name the model that it was made of\n"
+    )
+
+
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = snapshots.write(tmp_path / "model").folder
     path = folder / "tokenizer.json"
