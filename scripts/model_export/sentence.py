@@ -17,13 +17,14 @@ from .configuration import Configuration
 from .modules import Module
 from .splade import Splade
 
+SCALED = "mean_sqrt_len_tokens"
+"""The mean times a number, which a Dense module sees, and which the length 1 takes away."""
 POOLINGS = {
     "cls": Pooling.CLS,
     "cls_token": Pooling.CLS,
     "mean": Pooling.MEAN,
     "mean_tokens": Pooling.MEAN,
-    # The mean times a number, which is gone when the vector gets the length 1.
-    "mean_sqrt_len_tokens": Pooling.MEAN,
+    SCALED: Pooling.MEAN,
     "lasttoken": Pooling.LAST,
 }
 MODE = "pooling_mode"
@@ -122,7 +123,7 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     sources = {"pooling": "--pooling"}
     if pooling is None:
         path = folder / (parts[1].place if parts else "1_Pooling") / "config.json"
-        pooling, key = _pooling(path)
+        pooling, key = _pooling(path, parts)
         sources["pooling"] = f"{path.relative_to(folder)}, {key}"
     normalizes = bool(parts) and parts[-1].kind == "Normalize"
     tokens_max, sources["max_input_tokens"] = _tokens_max(folder)
@@ -161,7 +162,7 @@ def _known(path: Path, keys: set[str]) -> JsonFile:
     return stored
 
 
-def _pooling(path: Path) -> tuple[Pooling, str]:
+def _pooling(path: Path, parts: list[Module]) -> tuple[Pooling, str]:
     """And the key that says so."""
     if not path.exists():
         raise PackageError(
@@ -173,7 +174,8 @@ def _pooling(path: Path) -> tuple[Pooling, str]:
     old = [key for key, on in stored.items() if on is True and key.startswith(f"{MODE}_")]
     modes = stored.get(MODE) or [key.removeprefix(f"{MODE}_") for key in old] or "mean"
     modes = [modes] if isinstance(modes, str) else list(modes)
-    if len(modes) != 1 or modes[0] not in POOLINGS:
+    feeds_dense = any(part.kind == "Dense" for part in parts)
+    if len(modes) != 1 or modes[0] not in POOLINGS or (feeds_dense and modes[0] == SCALED):
         named = ", ".join(map(str, modes))
         only = "only cls, mean or lasttoken can be exported"
         raise PackageError(f"{path} has {MODE} {named}: {only}")

@@ -13,6 +13,7 @@ from default_package.choices import Pooling
 from default_package.errors import PackageError
 from families import BERT
 from model_export import sentence, snapshot
+from model_export.sentence import SCALED
 
 MODULE = "sentence_bert_config.json"
 MODEL = "config_sentence_transformers.json"
@@ -219,6 +220,18 @@ def test_no_module_is_lost_silently(folder: Path) -> None:
     with pytest.raises(PackageError, match="is missing.*say --pooling cls, mean or last"):
         sentence.read(folder)
     assert sentence.read(folder, Pooling.MEAN).pooling is Pooling.MEAN
+
+
+def test_a_mean_times_a_number_does_not_go_into_a_product(folder: Path) -> None:
+    for keys in ({"pooling_mode_mean_sqrt_len_tokens": True}, {"pooling_mode": SCALED}):
+        put(folder / POOLING, keys)
+        assert sentence.read(folder).pooling is Pooling.MEAN
+        modules = json.loads((folder / "modules.json").read_text())
+        snapshots.write_modules(folder, Pooling.MEAN, "Dense")
+        put(folder / POOLING, keys)
+        with pytest.raises(PackageError, match=f"{POOLING} has pooling_mode {SCALED}: only cls"):
+            sentence.read(folder)
+        put(folder / "modules.json", modules)
 
 
 def test_vectors_of_length_one_suit_only_the_cosine_where_nothing_normalizes(folder: Path) -> None:
