@@ -37,6 +37,9 @@ OLDER_NAMES = {
 }
 """How names end -> how the same ones may end."""
 TOKENIZER_FILE = "tokenizer.json"
+NORMALIZER = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+NORMALIZER |= {"tokenize_chinese_chars": "handle_chinese_chars"}
+"""Key of tokenizer_config.json -> that of tokenizer.json."""
 HEAD_FILE = "sparse_linear.pt"
 COLBERT_FILE = "colbert_linear.pt"
 """Lies beside it in BGE-M3, and gives each token a vector."""
@@ -103,6 +106,7 @@ def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
             f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
             "save_pretrained of transformers, and name that folder"
         )
+    _check_normalizer(folder, said.network.family)
     if said.kind:
         if wishes.tokens:
             raise PackageError(f"--token-vectors is for models of vectors: {folder} is {said.what}")
@@ -123,6 +127,21 @@ def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
             "the file, or leave --token-vectors out"
         )
     return said
+
+
+def _check_normalizer(folder: Path, family: Family) -> None:
+    """Refuses a tokenizer.json that transformers would not go by: its classes for BERT, DistilBERT
+    and MPNet make the normalizer anew, of tokenizer_config.json alone."""
+    about = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
+    kind, made = about.get("tokenizer_class") or family.name, {}
+    if re.match("(distil)?bert|mpnet|nomic", kind.lower()):
+        made = read_json(folder / TOKENIZER_FILE).get("normalizer") or {}
+    for key, ours in NORMALIZER.items() if made.get("type") == "BertNormalizer" else ():
+        # Where nothing is said, accents go with the case.
+        usual = made.get("lowercase", True) if key == "strip_accents" else True
+        theirs, own = (usual if v is None else v for v in (about.get(key), made.get(ours)))
+        why = f"transformers goes by it, and tokenizer.json has {ours} {own!r}"
+        about.demand(theirs == own, key, f"{why}: save the tokenizer again")
 
 
 def weight_files(folder: Path, names: Collection[str]) -> list[str]:

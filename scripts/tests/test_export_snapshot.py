@@ -1,6 +1,7 @@
 """Reading snapshots: families, poolings, missing and wrong tensors."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from default_package.errors import PackageError
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import random_encoder
+from model_export import snapshot
+from model_export.sentence import Wishes
 
 
 def rewrite(folder: Path, tensors: dict[str, np.ndarray]) -> None:
@@ -144,6 +147,42 @@ def test_a_configuration_that_cannot_be_exported_is_refused(
     snapshots.write_config(tmp_path, written.encoder.architecture, **change)
     with pytest.raises(PackageError, match=message):
         snapshots.open_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("about", "made", "key"),
+    [
+        # As models are published.
+        ({"tokenizer_class": "BertTokenizer", "strip_accents": None}, {}, ""),
+        ({"tokenizer_class": "MPNetTokenizer", "do_lower_case": False}, {"lowercase": False}, ""),
+        ({"do_lower_case": True, "model_max_length": 512}, {}, ""),
+        ({"strip_accents": True}, {}, ""),
+        ({"strip_accents": False}, {"strip_accents": False}, ""),
+        # Its class takes tokenizer.json as it is.
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, {"lowercase": False}, ""),
+        (None, {"lowercase": False}, "do_lower_case None"),
+        ({"tokenizer_class": "BertTokenizerFast"}, {"lowercase": False}, "do_lower_case None"),
+        ({"tokenizer_class": "DistilBertTokenizer", "do_lower_case": False}, {}, "do_lower_case F"),
+        ({"strip_accents": False}, {}, "strip_accents False"),
+        ({"strip_accents": None}, {"strip_accents": False}, "strip_accents None"),
+        ({"tokenize_chinese_chars": False}, {}, "tokenize_chinese_chars False"),
+    ],
+)
+def test_a_tokenizer_that_transformers_reads_otherwise_is_refused(
+    tmp_path: Path, about: dict[str, object] | None, made: dict[str, object], key: str
+) -> None:
+    """The cases were compared with what transformers 5.24 makes of the two files."""
+    folder = snapshots.write(tmp_path, BERT).folder
+    steps = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    steps |= {"strip_accents": None, "lowercase": True} | made
+    snapshots.change(folder / "tokenizer.json", normalizer=steps)
+    if about is not None:
+        snapshots.put(folder / "tokenizer_config.json", about)
+    if not key:
+        snapshot.check(folder, os.listdir(folder), Wishes())
+        return
+    with pytest.raises(PackageError, match=f"tokenizer_config.json has {key}.* goes by it, and "):
+        snapshot.check(folder, os.listdir(folder), Wishes())
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"])
