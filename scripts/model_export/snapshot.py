@@ -82,7 +82,9 @@ def open_encoder(
 
     tensors = {name: behind.get(name) or take(name) for name in shapes}
     with_head = wishes.sparse and said.kind is None
-    head = _head(folder, weights, architecture) if with_head else None
+    # The `classifier` of a classifier of texts gives no lexical weights.
+    name = None if said.network.is_classifier else family.head
+    head = _head(folder, weights, sizes.hidden, name) if with_head else None
     return Encoder(architecture, lambda name, rows: tensors[name].read(rows), head)
 
 
@@ -215,18 +217,17 @@ def _spelt(name: str, weights: Collection[str]) -> str:
 
 
 def _head(
-    folder: Path, weights: Mapping[str, Stored], architecture: Architecture
+    folder: Path, weights: Mapping[str, Stored], hidden: int, name: str | None
 ) -> SparseHead | None:
-    """That of its own file, or the one that a family keeps with its other weights; classifiers of
-    texts are none."""
-    name, before, where = architecture.family.head, "", f"the numbers in {HEAD_FILE}"
+    """That of its own file, or the one that is called `name` among the other weights."""
+    before, where = "", f"the numbers in {HEAD_FILE}"
     if (path := folder / HEAD_FILE).is_file():
         weights, name = stored.read(path), "sparse_linear"
     elif name and f"{name}.weight" in weights:
         before, where = f"{name}.", "the weights"
     else:
         return None
-    weight = _take(weights, f"{before}weight", (1, architecture.sizes.hidden), where).read()[0]
+    weight = _take(weights, f"{before}weight", (1, hidden), where).read()[0]
     bias = _take(weights, f"{before}bias", (1,), where).read()
     return SparseHead(weight.tolist(), float(bias[0]), f"the model's own {name} layer")
 

@@ -67,6 +67,13 @@ def test_a_classifier_with_a_pooling_is_a_model_of_vectors(folder: Path) -> None
     assert sentence.read(folder).scorer is None
 
 
+def test_a_classifier_of_texts_gives_no_lexical_weights(tmp_path: Path) -> None:
+    folder = copied("gte-pairs", tmp_path)
+    assert snapshots.open_encoder(folder, Pooling.CLS).head is None
+    change(folder / "config.json", architectures=["GteForTokenClassification"])
+    assert snapshots.open_encoder(folder, Pooling.CLS).head is not None
+
+
 def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path) -> None:
     headers = snapshots.headers(folder)
     said = sentence.read(folder)
