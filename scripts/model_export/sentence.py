@@ -115,7 +115,7 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     parts = modules.read(folder)
     # A classifier without modules that make vectors.
     if pooling is None and network.is_classifier and {p.kind for p in parts} <= {"Transformer"}:
-        return _of_pairs(folder, network)
+        return _of_pairs(folder, parts, network)
     if pooling is Pooling.SPLADE or (pooling is None and splade.is_named(parts)):
         return _of_words(folder, parts, network)
     if parts:
@@ -131,7 +131,9 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     return Sentence(pooling, tokens_max, prompts, default, sources, network)
 
 
-def _of_pairs(folder: Path, network: Configuration) -> Sentence:
+def _of_pairs(folder: Path, parts: list[Module], network: Configuration) -> Sentence:
+    if parts:
+        modules.check(folder / modules.NAME, parts, "Transformer", "Transformer")
     scorer, pooling = network.scorer()
     tokens_max, source = _tokens_max(folder, PLAIN_OF_PAIRS)
     about = _known(folder / MODEL, {*MODEL_KEYS, "activation_fn"})

@@ -61,6 +61,17 @@ def test_files_of_sentence_transformers_are_those_of_the_same_model(folder: Path
     snapshots.open_encoder(folder)
 
 
+def test_modules_of_a_cross_encoder_are_checked(folder: Path) -> None:
+    for modules, message in [
+        ([MODULE | {"type": "custom_st.Transformer"}], "custom_st.Transformer', code of the model"),
+        ([MODULE | {"path": "0_T"}], "its Transformer in '0_T'"),
+        ([MODULE, MODULE], "the modules Transformer, Transformer: only Transformer"),
+    ]:
+        snapshots.put(folder / "modules.json", modules)
+        with pytest.raises(PackageError, match=message):
+            sentence.read(folder)
+
+
 def test_a_classifier_with_a_pooling_is_a_model_of_vectors(folder: Path) -> None:
     assert sentence.read(folder, Pooling.MEAN).scorer is None
     snapshots.write_modules(folder, Pooling.CLS)
