@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -84,8 +83,6 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     if snapshot.COLBERT_FILE in names and not wishes.tokens and not said.kind:
         say("token vectors are left out: --token-vectors takes them in")
     prompts, typed = _prompts(options), {}
-    if most := options.max_tokens:
-        said, typed["max_input_tokens"] = replace(said, tokens_max=most), "--max-tokens"
     if prompts:
         files = [said.sources["prompts"]] if said.prompts else []
         typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *files])
@@ -137,7 +134,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
 
 def _wishes(options: argparse.Namespace) -> Wishes:
     pooling = Pooling(options.pooling) if options.pooling else None
-    return Wishes(pooling, sparse=not options.no_sparse, tokens=options.token_vectors)
+    return Wishes(pooling, not options.no_sparse, options.token_vectors, options.max_tokens)
 
 
 def _prompts(options: argparse.Namespace) -> dict[str, str]:

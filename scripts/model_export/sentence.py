@@ -78,6 +78,8 @@ class Wishes:
     """Whether the model's lexical head is taken in."""
     tokens: bool = False
     """Whether its head for token vectors is."""
+    tokens_max: int | None = None
+    """Of a text; wins too."""
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,9 @@ def published_name(family: Family, name: str) -> tuple[str, list[str]]:
 def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
     """What the small files say of a model that can be served; `names` are all that it has."""
     said = sentence.read(folder, wishes.pooling)
+    if wishes.tokens_max:
+        said = replace(said, tokens_max=wishes.tokens_max)
+        said.sources["max_input_tokens"] = "--max-tokens"
     if TOKENIZER_FILE not in names:
         raise PackageError(
             f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
@@ -285,4 +288,9 @@ def read_config(said: Sentence) -> Architecture:
         words=words and Words(splade.KEPT, words.logarithms, stored.words_are_tied()),
     )
     stored.check_all_is_known()
+    if (said.tokens_max or 0) > found.max_input_tokens:
+        if (source := said.sources["max_input_tokens"]) == "--max-tokens":
+            takes = f"the model takes {found.max_input_tokens}"
+            raise PackageError(f"{source} is {said.tokens_max}: {takes}")
+        said.sources["max_input_tokens"] = sentence.NETWORK
     return found

@@ -200,6 +200,13 @@ def test_other_wishes_are_another_package_and_need_no_network(
     assert hub.requests == []
 
 
+def test_more_tokens_than_the_network_takes_are_refused_before_weights_are_fetched(
+    hub: FakeHub,
+) -> None:
+    assert "--max-tokens is 39: the model takes 38" in refused("--max-tokens", "39")
+    assert hub.sent(WEIGHTS) == []
+
+
 def test_token_vectors_are_fetched_when_they_are_asked_for(
     hub: FakeHub, files: Files, tmp_path: Path
 ) -> None:

@@ -122,6 +122,18 @@ def test_the_manifest_says_what_was_taken_and_from_where(folder: Path, tmp_path:
     }
 
 
+def test_a_text_has_no_more_tokens_than_the_network_has_positions(
+    folder: Path, tmp_path: Path
+) -> None:
+    put(folder / MODULE, {"max_seq_length": PLACES + 2})
+    exporting = ["--model", folder, "--precision", "fp32", "--skip-verify"]
+    manifest = made(tmp_path / "out", *exporting)
+    assert manifest["max_input_tokens"] == PLACES
+    assert manifest["sources"]["max_input_tokens"] == "config.json"
+    said = refusal(*exporting, "--out", tmp_path / "other", "--max-tokens", PLACES + 1)
+    assert f"error: --max-tokens is {PLACES + 1}: the model takes {PLACES}" in said
+
+
 @pytest.mark.parametrize(
     ("stored", "flags", "found", "source"),
     [
