@@ -118,7 +118,7 @@ MODERNBERT = Family(
     }
     | dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), OFF),
     biased=frozenset(),
-    rotary={FULL: ("global_rope_theta", "rope_theta"), LOCAL: ("local_rope_theta", "rope_theta")},
+    rotary={FULL: ("global_rope_theta",), LOCAL: ("local_rope_theta",)},
     window="local_attention",
     full_every="global_attn_every_n_layers",
     norm_before=True,
@@ -170,7 +170,7 @@ GEMMA3 = Family(
     norm_before=True,
     scaled_words=True,
     activation="gelu_tanh",
-    rotary={FULL: ("rope_theta",), LOCAL: ("rope_local_base_freq", "rope_theta")},
+    rotary={FULL: ("rope_theta",), LOCAL: ("rope_local_base_freq",)},
     window="sliding_window",
 )
 """Gemma 3 that sees in both directions: EmbeddingGemma."""

@@ -68,7 +68,8 @@ class Family:
     """`gelu`, `gelu_tanh` (as it is computed in fewer steps) or `silu`."""
     rotary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind of layer -> the keys of config.json that may say how fast queries and keys turn with
-    their position; none for networks whose positions do not turn them."""
+    their position, if `rope_parameters` does not; none for networks whose positions do not turn
+    them."""
     causal: bool = False
     """Whether a token sees only what comes before it, and itself."""
     window: str = ""

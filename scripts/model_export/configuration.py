@@ -23,6 +23,7 @@ SIZES = {
 }
 """Field of `Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
 NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
+THETA = "rope_theta"
 WAYS = ("default", "linear", "ntk")
 ROTARY = {"rope_type": WAYS, "type": WAYS}
 """Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
@@ -167,16 +168,17 @@ class Configuration:
 
     def _rotary(self, kind: str, width: int) -> Rotary:
         """By any of the ways in which transformers has written it."""
-        about = self._get("rope_parameters") or {}
-        about = about.get(kind, about) | (self._get("rope_scaling") or {})
-        keys = self.family.rotary[kind]
-        said = {key: self._stored.get(key) for key in keys if key in self._stored} | about
+        about, keys = self._get("rope_parameters") or {}, self.family.rotary[kind]
+        # What is said of no kind holds where there is only one.
+        general = about if len(self.family.rotary) == 1 else {}
+        about = about.get(kind, general) | (self._get("rope_scaling") or {})
         self._known.update(keys)
         way = about.get("rope_type", about.get("type", "default"))
-        key = next((key for key in keys if key in said), keys[0])
-        theta, factor = said.get(key), about.get("factor", 1.0) if way != "default" else 1.0
+        key = THETA if THETA in about else self._first(keys)
+        theta = about.get(key, self._stored.get(key))
+        factor = about.get("factor", 1.0) if way != "default" else 1.0
         for name, value in about.items():
-            is_known = name in (*keys, "factor") or value in ROTARY.get(name, (None,))
+            is_known = name in (THETA, "factor") or value in ROTARY.get(name, (None,))
             self._demand(is_known, name, "it cannot be exported", value)
         for name, value in ((key, theta), ("factor", factor)):
             is_number = isinstance(value, int | float) and value >= 1

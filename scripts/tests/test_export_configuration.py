@@ -90,6 +90,25 @@ def test_what_a_description_cannot_say_is_refused_by_key_and_value(
     assert f"config.json has {named[0]} {named[1]!r}: " in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("family", "key", "general"),
+    [
+        ("gemma3", "rope_local_base_freq", {"rope_theta": 1e6}),
+        ("gemma3", "rope_local_base_freq", {"rope_parameters": {"rope_theta": 1e6}}),
+        ("modernbert", "local_rope_theta", {"rope_theta": 160000.0}),
+    ],
+)
+def test_local_layers_do_not_turn_as_full_ones(
+    tmp_path: Path, family: str, key: str, general: dict[str, Any]
+) -> None:
+    """transformers has another number for them where nothing is said of them."""
+    config = PUBLISHED[family] | general
+    del config[key]
+    folder = write(tmp_path, family, config, whole=True)
+    with pytest.raises(PackageError, match=f"config.json has {key} None: a number from 1"):
+        snapshots.open_encoder(folder)
+
+
 def test_angles_of_gte_are_those_of_its_own_code(tmp_path: Path) -> None:
     """NTKScalingRotaryEmbedding of the model's code, which transformers does not have."""
     scaling = {"rope_scaling": {"type": "ntk", "factor": 8.0}, "rope_theta": 20000}
