@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -92,7 +93,8 @@ def _wishes(options: argparse.Namespace) -> dict[str, Any]:
 
 def state(folder: Path) -> str:
     """It changes when a file of the model does."""
-    files = sorted((*folder.iterdir(), *folder.glob("*/config.json")))
+    of_modules = (folder.glob(f"*/*.{end}") for end in ("json", "safetensors", "bin"))
+    files = sorted(chain(folder.iterdir(), *of_modules))
     stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return "local-" + hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
 

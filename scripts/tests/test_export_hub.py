@@ -112,6 +112,16 @@ def test_a_folder_stands_in_the_names_place(tmp_path: Path, hub: FakeHub) -> Non
     assert hub.requests == []
 
 
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS, "pytorch_model.bin"])
+def test_a_module_that_is_written_anew_makes_another_model(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "2_Dense" / name
+    file.parent.mkdir()
+    file.write_bytes(b"old")
+    before = kept.state(tmp_path)
+    file.write_bytes(b"newer")
+    assert kept.state(tmp_path) != before
+
+
 @pytest.mark.parametrize("name", [WEIGHTS, "pytorch_model.bin"])
 def test_weights_are_taken_as_they_are_published(hub: FakeHub, files: Files, name: str) -> None:
     """BGE-M3 has pytorch_model.bin and no safetensors."""
