@@ -179,10 +179,13 @@ def _explained(name: str, revision: str) -> Iterator[None]:
         yield
     except Exception as error:
         known = (text for kind, text in REASONS.items() if isinstance(error, kind))
-        text = next(known, None)
+        text, number = next(known, None), getattr(error, "errno", None)
         # A full disk has a sentence for all commands.
-        if text is None or getattr(error, "errno", None) == errno.ENOSPC:
+        if text is None or number == errno.ENOSPC:
             raise
+        # The system's errors have a number. One without is the library's: an answer was not whole.
+        if text is REASONS[OSError] and number is None:
+            text = UNREACHABLE
         status = getattr(getattr(error, "response", None), "status_code", 0)
         said = text.format(
             name=name,

@@ -376,6 +376,18 @@ def test_without_a_network_the_sentence_says_so(
     assert f"{NAME} could not be fetched from {fake_hub.URL}" in refused()
 
 
+def test_an_answer_that_is_not_whole_is_no_fault_of_the_disk(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise OSError("Consistency check failed: file should be of size 9 but has size 8.\nRetry")
+
+    monkeypatch.setattr("model_export.hub.http_get", short)
+    said = refused()
+    assert f"{NAME} could not be fetched from {fake_hub.URL}" in said
+    assert "(Consistency check failed: file should be of size 9 but has size 8): run again" in said
+
+
 def test_a_cache_that_cannot_be_written_is_named(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
