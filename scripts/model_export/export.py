@@ -146,5 +146,5 @@ def published_license(folder: Path) -> str:
     """The `license:` line of the model card, or `unknown`."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    found = re.match(r"---\n(?:.*\n)*?license:[ \t]*([\w.\-]+)[ \t]*\n", text)
+    found = re.match(r"---\n(?:(?!---).*\n)*?license:[ \t]*([\w.\-]+)[ \t]*\n", text)
     return found[1] if found else "unknown"

@@ -204,8 +204,9 @@ def test_the_model_card_names_the_license(tmp_path: Path) -> None:
     assert published_license(tmp_path) == "unknown"
     card.write_text("---\npipeline_tag: x\nlicense: mit\ntags:\n---\n# Model\n")
     assert published_license(tmp_path) == "mit"
-    card.write_text("# Model\nlicense: mit\n")
-    assert published_license(tmp_path) == "unknown"
+    for text in ("# Model\nlicense: mit\n", "---\ntags:\n---\n# Model\nlicense: mit\n"):
+        card.write_text(text)
+        assert published_license(tmp_path) == "unknown"
 
 
 @pytest.mark.parametrize(("template", "around"), [("$A [SEP]", (None, 3)), ("[CLS] $A", (2, None))])
