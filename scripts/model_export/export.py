@@ -42,8 +42,8 @@ def export_named(options: argparse.Namespace) -> None:
         commit = key or hub.resolve(name, revision)
         with kept.locked(name):
             folder = hub.fetch(name, commit, _wishes(options))
-            export_from(options, folder, name, commit)
-            kept.note(name, revision, commit)
+        export_from(options, folder, name, commit)
+        kept.note(name, revision, commit)
 
 
 def export_from(options: argparse.Namespace, folder: Path, name: str, key: str) -> None:
@@ -53,8 +53,9 @@ def export_from(options: argparse.Namespace, folder: Path, name: str, key: str) 
         export(options, snapshot_plan(options, folder, out.name), out)
         return
     out = kept.place(options, name, key)
-    if not kept.is_whole(out):
-        export(options, snapshot_plan(options, folder, name.split("/")[-1]), out)
+    with kept.locked(name):
+        if not kept.is_whole(out):
+            export(options, snapshot_plan(options, folder, name.split("/")[-1]), out)
     print(out)
 
 

@@ -1,5 +1,6 @@
 """Models by name: what is fetched from a hub, kept, gone on with and refused."""
 
+import fcntl
 import json
 import resource
 import shutil
@@ -24,6 +25,7 @@ from program_files import SCRIPTS
 from program_files import run as run_program
 
 from default_package.choices import Pooling
+from default_package.errors import PackageError
 from model_export import kept
 
 WEIGHTS = "model.safetensors"
@@ -364,6 +366,20 @@ def test_one_process_makes_a_package_and_others_wait(
         assert not entered.is_set()
     thread.join(30)
     assert entered.is_set()
+
+
+def test_the_package_of_a_folder_is_made_by_one_process_too(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        path = tmp_path / "cache/models/mine/.lock"
+        with path.open("w") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        raise PackageError("others must wait")
+
+    monkeypatch.setattr("model_export.export.export", locked)
+    folder = snapshots.write(tmp_path / "mine").folder
+    assert refused(model=str(folder)) == "error: others must wait"
 
 
 def test_without_a_network_the_sentence_says_so(
