@@ -178,7 +178,7 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         named |= {f"l{layer}.{part}": shape for part, shape in parts.items() if family.has(part)}
     if not family.first_norm:
         del named["l0.aln"]
-    shapes = {name: shape for name, shape in tables.items() if family.has(name)}
+    shapes = {name: shape for name, shape in tables.items() if family.has(name) and shape[0]}
     for name, shape in named.items():
         part = name.rpartition(".")[2]
         shapes[f"{name}.w"] = shape

@@ -94,12 +94,12 @@ def save(
 def _embeddings(builder: GraphBuilder, encoder: Encoder, layers: Layers) -> str:
     """Word + position + type, normalized: f32 `[rows, length, hidden]`.
 
-    Type 0, the only one a single text has, is folded into the positions if the family has types. Of
+    Type 0, the only one a single text has, is folded into the positions if the model has types. Of
     their table the rows before that of a text's first token are left out.
     """
     total = builder.lookup(_word_table(encoder), "input_ids", "word")
     tensor, family = encoder.tensor, encoder.architecture.family
-    added = tensor("emb.type")[0] if family.has("emb.type") else None
+    added = tensor("emb.type")[0] if family.has("emb.type") and encoder.sizes.type_rows else None
     if family.has("emb.pos"):
         table = tensor("emb.pos")[encoder.architecture.first_position :]
         places = builder.lookup(table if added is None else table + added, "positions", "position")

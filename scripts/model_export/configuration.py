@@ -59,7 +59,9 @@ class Configuration:
         keys = {name: self._first(names) for name, names in SIZES.items()}
         absent = {name for name in ("key_heads", "head_width") if self._get(keys[name]) is None}
         absent |= set() if self.family.has("emb.type") else {"type_rows"}
-        found = {n: self.whole(key, 1) for n, key in keys.items() if n not in absent}
+        # gte-base-en-v1.5 has no types of tokens.
+        least = {"type_rows": 0}
+        found = {n: self.whole(k, least.get(n, 1)) for n, k in keys.items() if n not in absent}
         hidden, heads = found["hidden"], found["heads"]
         share = f"{heads} heads cannot share it"
         self._demand("head_width" in found or hidden % heads == 0, keys["hidden"], share)

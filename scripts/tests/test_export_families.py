@@ -1,6 +1,7 @@
 """Every family against its reference implementation: tests/fixtures/families has what that gave."""
 
 import json
+import shutil
 from pathlib import Path
 
 import export_snapshots as snapshots
@@ -15,6 +16,7 @@ from default_package.reference import Found, ReferenceEncoder, cosine
 from default_package.runtime import Runtime, alone, batch, room
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
+from model_export import stored
 from model_export.dense import STEADY
 from model_export.splade import KEPT
 
@@ -104,6 +106,24 @@ def test_the_golden_numbers_are_those_of_the_reference_implementation(
     reference = ReferenceEncoder(encoder)
     for text in expected_of(folder):
         check(reference.run(text["ids"]), text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
+
+
+def test_a_gte_may_have_no_types_of_tokens(tmp_path: Path) -> None:
+    """As gte-base-en-v1.5. Each word has what the only type adds, so the vectors stay the same."""
+    folder = shutil.copytree(FOLDERS / "gte", tmp_path / "gte")
+    weights = folder / "model.safetensors"
+    tensors = {name: one.read() for name, one in stored.read(weights).items()}
+    words, types = (f"gte.embeddings.{kind}_embeddings.weight" for kind in ("word", "token_type"))
+    tensors[words] = tensors[words] + tensors.pop(types)
+    snapshots.write_safetensors(weights, tensors)
+    snapshots.change(folder / "config.json", type_vocab_size=0)
+    encoder = snapshots.open_encoder(folder)
+    runtime = Runtime(written(encoder, Precision.FP32, tmp_path / "graph"))
+    for text in expected_of(folder):
+        check(ReferenceEncoder(encoder).run(text["ids"]), text, GOLDEN_COSINE_MIN, WEIGHT_MAX)
+        [found] = runtime.run([text["ids"]], "cls")
+        # These words are rounded to f16.
+        check(found, text, COSINE_MIN, 10 * WEIGHT_MAX)
 
 
 def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
