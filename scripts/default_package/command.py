@@ -62,7 +62,8 @@ def run(
 
 def guarded(body: Callable[[], None]) -> int:
     """Runs `body`; exit status 0 done, 1 failed with one sentence on stderr, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    # A polite kill ends like Ctrl-C: clean up, then exit.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         body()
     except PackageError as error:
@@ -75,11 +76,6 @@ def guarded(body: Callable[[], None]) -> int:
         say("interrupted: nothing was changed")
         return 130
     return 0
-
-
-def _interrupt(_signal: int, _frame: object) -> None:
-    """Makes a polite kill end like Ctrl-C: clean up, then exit."""
-    raise KeyboardInterrupt
 
 
 def _describe(error: OSError) -> str:
