@@ -15,14 +15,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-WITH_VALUE = (
-    "--model",
-    "--pooling",
-    "--max-tokens",
-    "--shorter-vectors",
-    "--query-prompt",
-    "--passage-prompt",
-)
+WITH_VALUE = ("--model", "--pooling", "--max-tokens", "--shorter-vectors")
+WITH_VALUE += ("--query-prompt", "--passage-prompt")
 SWITCHES = ("--no-sparse", "--token-vectors", "--update")
 LIBRARY_DIRS = ("tensorrt_library_dir", "cuda_library_dir")
 SETTINGS = ("package", "engine", "precision", "build_plan", *LIBRARY_DIRS)
