@@ -193,6 +193,7 @@ const REFUSED: &str = r#"
 [[0,1]] | …input has 2 items
 [[[0,1]]] | chunking.spans has 1 lists
 [[[0,1]],[]] | …no span for item 1
+[[],[]] | …no span for item 0
 [[[0,1]],[[0,1,2]]] | chunking.spans
 [[[0,1]],[[5,8]]] | …span 0 of item 1 is [5, 8]
 [[[0,1],[3,3]],[[0,1]]] | …span 1 of item 0

@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for Entry {
                         while let Some(next) = list.next_element()? {
                             let Entry::Spans(spans) = next else { return Err(wrong()) };
                             all += spans.len();
-                            input::check_count(lists.len().max(all - 1), "spans")?;
+                            input::check_count(lists.len().max(all.saturating_sub(1)), "spans")?;
                             lists.push(spans);
                         }
                         Ok(Entry::Lists(lists))
