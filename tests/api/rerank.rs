@@ -231,6 +231,8 @@ fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
     let query = json!({"query": LONG_TEXT, "documents": ["a", "a"], "truncate": false});
     server.post(RERANK, &query).refused("context_length_exceeded", "query").says("query has");
     let large = "a ".repeat(512 * 1024 + 1);
+    let beside = json!({"query": "a", "documents": [{"text": "a", "html": large}]});
+    server.post(RERANK, &beside).ok();
     let document = json!({"query": "a", "documents": ["a", {"text": large}]});
     server.post(RERANK, &document).refused("item_too_large", "documents").says("item 1");
     let query = json!({"query": large, "documents": ["a"]});

@@ -3,8 +3,9 @@
 //!
 //! The scanner follows the structure of the JSON alone: which string is the key, where the input
 //! begins, which of its items a string belongs to. It counts an escape such as `\u00e4` as one
-//! byte, so it never refuses what the parser would take. What it passes over is left to the parser,
-//! a malformed body too.
+//! byte, and it passes over objects within the input, of whose fields the parser reads some: so it
+//! never refuses what the parser would take. What it passes over is left to the parser, a malformed
+//! body too.
 
 use memchr::memchr2;
 
@@ -20,6 +21,8 @@ pub(in crate::http) struct ItemScanner {
     scanned: usize,
     /// How many lists and objects are open.
     depth: usize,
+    /// How many of them are objects.
+    objects: usize,
     in_string: bool,
     /// The last byte was a backslash.
     escaped: bool,
@@ -40,6 +43,7 @@ impl ItemScanner {
             field,
             scanned: 0,
             depth: 0,
+            objects: 0,
             in_string: false,
             escaped: false,
             digits: 0,
@@ -64,7 +68,8 @@ impl ItemScanner {
         while let Some((&byte, behind)) = rest.split_first() {
             if self.in_string {
                 rest = self.string(byte, rest, behind);
-                if self.in_input && self.string_bytes > self.limits.item_bytes.as_usize() {
+                let is_item = self.in_input && self.objects == 1;
+                if is_item && self.string_bytes > self.limits.item_bytes.as_usize() {
                     return Err(too_large(self.item, self.limits, self.field));
                 }
             } else {
@@ -114,8 +119,14 @@ impl ItemScanner {
                     self.key.clear();
                 }
             }
-            b'[' | b'{' => self.depth += 1,
-            b']' | b'}' => self.depth = self.depth.saturating_sub(1),
+            b'[' | b'{' => {
+                self.depth += 1;
+                self.objects += usize::from(byte == b'{');
+            }
+            b']' | b'}' => {
+                self.depth = self.depth.saturating_sub(1);
+                self.objects = self.objects.saturating_sub(usize::from(byte == b'}'));
+            }
             b':' if self.depth == 1 => {
                 (self.in_input, self.item) = (self.key == self.field.as_bytes(), 0)
             }
@@ -151,6 +162,7 @@ mod tests {
             (format!(r#"{{"user":"input","input": "{long}"#), "item 0"),
             (format!(r#"{{"x":["a",{{"b":1}}],"input":["a","b\"]","{long}"]}}"#), "item 2"),
             (format!(r#"{{"input":[["a","b"],["{long}"]]}}"#), "item 1"),
+            (format!(r#"{{"input":[{{"text":"a","b":{{}}}},"{long}"]}}"#), "item 1"),
             (format!(r#"{{"input":"{}"}}"#, r"\u00e4".repeat(11)), "item 0"),
             (format!(r#"{{"input":"{}"}}"#, r#"\"\\"#.repeat(6)), "item 0"),
         ] {
@@ -171,6 +183,7 @@ mod tests {
             format!(r#"{{"input":"{}"}}"#, r#"\""#.repeat(10)),
             format!(r#"{{"user":"{long}","{long}":["{long}"],"inputs":"{long}","input":"a"}}"#),
             format!(r#"{{"a":{{"input":"{long}"}},"input":"a","user":"{long}"}}"#),
+            format!(r#"{{"input":["a",{{"text":"a","b":"{long}"}},{{"a":[{{"b":"{long}"}}]}}]}}"#),
             format!(r#"["input","{long}"]"#),
             format!(r#"]]]"{long}"#),
         ] {
