@@ -57,6 +57,13 @@ impl Body for SimilarityBody {
     ];
     const EXAMPLE: &'static str =
         "{\"inputs\": {\"source_sentence\": \"a text\", \"sentences\": [\"another\"]}}";
+
+    fn settle(&mut self) {
+        if let Some(Sentences { source_sentence, sentences }) = &mut self.inputs {
+            input::settle(source_sentence);
+            input::settle(sentences);
+        }
+    }
 }
 
 impl Question for SimilarityBody {
@@ -122,4 +129,27 @@ pub(super) fn route() -> Resource {
     post(keyed("/similarity"), |state, request, body| {
         embed::<SimilarityBody>(state, request, body, Vectors::Dense)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::payload::{self, InputLimits};
+    use actix_web::web::Bytes;
+    use settings::limits::{MaxItemBytes, MaxItems};
+
+    #[test]
+    fn either_all_texts_are_parts_of_the_body_or_it_is_free() {
+        let limits = InputLimits { items: MaxItems::DEFAULT, item_bytes: MaxItemBytes::DEFAULT };
+        for (inputs, is_kept) in [
+            (r#"{"source_sentence":"one","sentences":["two"]}"#, true),
+            (r#"{"source_sentence":"one","sentences":["two","\u0074hree"]}"#, false),
+            (r#"{"sentences":["two"],"source_sentence":"on\u0065"}"#, false),
+        ] {
+            let body = Bytes::from(format!(r#"{{"inputs":{inputs}}}"#));
+            let read: SimilarityBody = payload::read(body.clone(), limits).expect("it is right");
+            assert_eq!(!body.is_unique(), is_kept, "{inputs}");
+            drop(read);
+        }
+    }
 }
