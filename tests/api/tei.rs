@@ -170,6 +170,8 @@ const REFUSED: &str = r#"
 /similarity | {"inputs":{"source_sentence":"a"}} | sentences
 /similarity | {"inputs":{"source_sentence":"a","sentences":[]}} | empty list
 /similarity | {"inputs":{"source_sentence":"a","sentences":[1]}} | sentences
+/similarity | {"inputs":{"source_sentence":"a","sentences":["b","LONG"]}} | inputs.sentences[1] is
+/similarity | {"inputs":{"source_sentence":"LONG","sentences":["b"]}} | source_sentence is too
 /similarity | {"inputs":{"source_sentence":["a","b"],"sentences":["c"]}} | source_sentence
 /similarity | {"inputs":{"source_sentence":"a","sentences":["b","c","d"]}} | 3 items
 /similarity | {"inputs":PAIR,"parameters":{"prompt_name":"x"}} | parameters

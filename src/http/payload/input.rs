@@ -127,6 +127,10 @@ pub(super) fn refusal(path: &Path, name: &'static str) -> ApiError {
     match (code, path.iter().nth(1)) {
         (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits, name),
         (Code::ItemTooLarge, _) if name == QUERY => is_too_large(QUERY, limits, name),
+        // Texts in fields of an object have no number among all.
+        (Code::ItemTooLarge, Some(Segment::Map { .. })) => {
+            is_too_large(&path.to_string(), limits, name)
+        }
         (Code::ItemTooLarge, _) => too_large(0, limits, name),
         // The only key of an object that is read.
         _ => ApiError::of(code, name, format!("{path} {fault}").replacen(".?", ".text", 1)),
