@@ -361,7 +361,8 @@ fn check_query(
 }
 
 /// The prompt's name for what a text is used for. A model without any prompt takes every input
-/// type, so that clients need not know which models have prompts.
+/// type, so that clients need not know which models have prompts. Many models were trained with a
+/// prompt for queries alone: passages have none then.
 ///
 /// # Errors
 /// `NoPrompt` when the model has prompts, and none for this use.
@@ -369,12 +370,15 @@ pub(crate) fn prompt(
     manifest: &Manifest,
     input_type: InputType,
 ) -> Result<Option<PromptName>, EmbedError> {
-    match input_type {
+    let name = match input_type {
         InputType::Default => return Ok(manifest.default_prompt),
-        InputType::Ranking => return Ok(own_prompt(manifest, PromptName::Passage)),
-        InputType::Query | InputType::Passage | InputType::Other => {}
-    }
-    match input_type.prompt_name().and_then(|name| own_prompt(manifest, name)) {
+        InputType::Passage | InputType::Ranking => {
+            return Ok(own_prompt(manifest, PromptName::Passage));
+        }
+        InputType::Query => own_prompt(manifest, PromptName::Query),
+        InputType::Other => None,
+    };
+    match name {
         None if !manifest.prompts.are_none() => Err(EmbedError::NoPrompt(input_type)),
         name => Ok(name),
     }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use settings::limits::MaxRequestTimeoutMs;
 
-use crate::support::{BOTH, CUT, DENSE, LONG_TEXT, ROUTES, SPARSE, Server, TEXT, rows};
+use crate::support::{
+    BOTH, CUT, DENSE, Gives, LONG_TEXT, MODEL, ROUTES, SPARSE, Server, TEXT, rows,
+};
 
 /// Each value of each field of an object of lists.
 pub(crate) fn each(fields: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -125,6 +127,25 @@ fn words_of_other_services_for_the_use_of_texts_mean_what_they_say() {
             }
         }
     }
+}
+
+#[test]
+fn passages_have_no_prompt_where_the_model_has_one_for_queries_alone() {
+    let server = Server::set(|set| set.gives = Gives::Dense);
+    for (field, value, tokens) in [
+        ("user", Value::Null, 4),
+        ("input_type", "query".into(), 4),
+        ("input_type", "passage".into(), 3),
+        ("task_type", "RETRIEVAL_DOCUMENT".into(), 3),
+        ("model", format!("{MODEL}-query").into(), 4),
+        ("model", format!("{MODEL}-passage").into(), 3),
+    ] {
+        let answer = server.post(DENSE, &with(field, value));
+        assert_eq!(answer.ok()["usage"]["prompt_tokens"], tokens, "{}", answer.asked);
+        assert_eq!(answer.header("x-input-type"), None, "{}", answer.asked);
+    }
+    let other = server.post(DENSE, &with("input_type", "clustering".into()));
+    other.refused("invalid_value", "input_type").says("no prompt for this use");
 }
 
 #[test]

@@ -54,6 +54,7 @@ pub(crate) fn piece(id: u32) -> String {
 pub(crate) enum Gives {
     /// Vectors of tokens too.
     DenseAndSparse,
+    /// It has a prompt for queries alone, which is its default.
     Dense,
     /// It is a cross-encoder.
     Scores,
@@ -117,6 +118,10 @@ fn write_manifest(folder: &Path, gives: Gives, files: Map<String, Value>) {
     });
     if gives != Gives::DenseAndSparse {
         manifest["small_vectors"] = json!([ranges(HIDDEN)]);
+    }
+    if gives == Gives::Dense {
+        manifest["prompts"] = json!({"query": "query: "});
+        manifest["default_prompt"] = "query".into();
     }
     if gives == Gives::Scores {
         manifest["kind"] = "cross-encoder".into();

@@ -329,6 +329,7 @@ fn a_model_without_prompts_says_that_input_type_changes_nothing() {
         (tiny(), &["--input-type", "default"], 0),
         (tiny(), &[], 0),
         (prompts.path().to_owned(), &["--input-type", "query"], 0),
+        (prompts.path().to_owned(), &["--input-type", "passage"], 0),
     ]
     .into_iter()
     .enumerate()

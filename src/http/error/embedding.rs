@@ -230,9 +230,9 @@ fn join(numbers: &[usize]) -> String {
 
 const fn word(input_type: InputType) -> &'static str {
     match input_type {
-        InputType::Default => "texts",
         InputType::Query => "queries",
-        InputType::Passage => "passages",
-        InputType::Other | InputType::Ranking => "this use",
+        InputType::Default | InputType::Passage | InputType::Other | InputType::Ranking => {
+            "this use"
+        }
     }
 }
