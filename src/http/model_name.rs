@@ -2,7 +2,7 @@
 
 use super::error::{ApiError, Code};
 use crate::health::Phase;
-use crate::service::{EmbeddingService, InputType, Refusal};
+use crate::service::{EmbeddingService, InputType, Refusal, prompt};
 use model::package::manifest::Manifest;
 use settings::{Dialect, HttpConfig, PROMPT_ENDS};
 
@@ -13,7 +13,8 @@ const PROVIDER: &str = "openai/";
 pub(super) const PROMPTS: [(&str, InputType); 2] =
     [(PROMPT_ENDS[0], InputType::Query), (PROMPT_ENDS[1], InputType::Passage)];
 
-/// Which prompt a model's name asks for; `None` when the model is not served here.
+/// Which prompt a model's name asks for; `None` when the model is not served here, or takes no
+/// texts for this use.
 pub(super) fn prompt_of(
     name: &str,
     config: &HttpConfig,
@@ -23,9 +24,11 @@ pub(super) fn prompt_of(
         service.knows_model(name)
             || name.strip_prefix(PROVIDER).is_some_and(|name| service.knows_model(name))
     };
+    let takes = |asked| service.model_card().is_some_and(|card| prompt(card, asked).is_ok());
     // A package may have an alias with such an end: its prompt is what the name says nevertheless.
     let mut prompts = PROMPTS.into_iter().filter(|_| config.speaks(Dialect::Nim));
-    let asked = prompts.find(|(suffix, _)| name.strip_suffix(suffix).is_some_and(knows));
+    let asked = prompts
+        .find(|(suffix, asked)| name.strip_suffix(suffix).is_some_and(knows) && takes(*asked));
     let asked = asked.map(|(_, prompt)| prompt);
     asked.or_else(|| knows(name).then_some(InputType::Default))
 }
@@ -51,4 +54,26 @@ pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
          the aliases)"
     );
     ApiError::of(Code::ModelNotFound, "model", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clock::RealClock;
+    use model::package::ModelPackage;
+    use settings::Config;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_name_carries_no_prompt_that_the_model_would_refuse() {
+        let package = ModelPackage::read_manifest(&testing::tiny()).expect("the fixture is whole");
+        let mut manifest = package.manifest().clone();
+        manifest.prompts.passage = Some("passage: ".to_owned());
+        let service = EmbeddingService::new(&Config::default(), Arc::new(RealClock::new()));
+        service.announce(&manifest);
+        let asked = |name: &str| prompt_of(name, &HttpConfig::default(), &service);
+        assert_eq!(asked("tiny"), Some(InputType::Default));
+        assert_eq!(asked("tiny-passage"), Some(InputType::Passage));
+        assert_eq!(asked("tiny-query"), None);
+    }
 }

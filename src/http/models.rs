@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::error::{ApiError, OK};
 use super::model_name::{PROMPTS, card, prompt_of, unknown_model};
 use super::state::AppState;
-use crate::service::InputType;
+use crate::service::{InputType, prompt};
 use model::package::manifest::{Manifest, PromptName};
 use settings::Dialect;
 
@@ -65,13 +65,13 @@ pub(super) async fn find(
     name: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let card = card(&state.service)?;
-    let prompt = prompt_of(&name, &state.config, &state.service);
-    let prompt = prompt.ok_or_else(|| unknown_model(&state.service))?;
-    Ok(HttpResponse::build(OK).json(model(card, state.service.created_unix_s(), prompt)))
+    let asked = prompt_of(&name, &state.config, &state.service);
+    let asked = asked.ok_or_else(|| unknown_model(&state.service))?;
+    Ok(HttpResponse::build(OK).json(model(card, state.service.created_unix_s(), asked)))
 }
 
-fn model(card: &Manifest, created: u64, prompt: InputType) -> Model<'_> {
-    let suffix = PROMPTS.iter().find(|(_, of)| *of == prompt).map_or("", |(suffix, _)| *suffix);
+fn model(card: &Manifest, created: u64, asked: InputType) -> Model<'_> {
+    let suffix = PROMPTS.iter().find(|(_, of)| *of == asked).map_or("", |(suffix, _)| *suffix);
     let name = |name: &String| format!("{name}{suffix}");
     Model {
         id: name(&card.model_id),
@@ -79,11 +79,7 @@ fn model(card: &Manifest, created: u64, prompt: InputType) -> Model<'_> {
         created,
         owned_by: "duovec",
         aliases: card.aliases.iter().map(name).collect(),
-        prompt: match prompt {
-            InputType::Default => card.default_prompt,
-            asked => asked.prompt_name(),
-        }
-        .map(PromptName::name),
+        prompt: prompt(card, asked).ok().flatten().map(PromptName::name),
         revision: &card.revision,
         kind: card.kind.name(),
         max_input_tokens: card.max_input_tokens,

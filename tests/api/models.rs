@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALIAS, DENSE, MAX_TOKENS, MODEL, Server};
+use crate::support::{ALIAS, DENSE, Gives, MAX_TOKENS, MODEL, Server};
 
 #[test]
 fn every_listed_name_is_found_with_the_facts_and_the_prompt_that_it_is_listed_with() {
@@ -32,6 +32,20 @@ fn every_listed_name_is_found_with_the_facts_and_the_prompt_that_it_is_listed_wi
     for name in ["org%2Fstub-model", "org%2fstub%2Dmodel", "org/stub-model?x=1"] {
         let one = server.get(&format!("/v1/models/{name}")).ok();
         assert_eq!(one, listed["data"][0], "{name}");
+    }
+}
+
+#[test]
+fn a_name_tells_of_no_prompt_that_the_model_lacks() {
+    for (gives, listed, query) in
+        [(Gives::Dense, 2, json!("query")), (Gives::Words, 1, json!(null))]
+    {
+        let server = Server::set(|set| set.gives = gives);
+        let list = server.get("/v1/models").ok();
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(listed), "{gives:?}");
+        let path = |end: &str| format!("/v1/models/{MODEL}{end}");
+        let prompt = |end: &str| server.get(&path(end)).ok()["prompt"].take();
+        assert_eq!([prompt("-query"), prompt("-passage")], [query, json!(null)], "{gives:?}");
     }
 }
 
