@@ -309,7 +309,8 @@ impl EmbeddingRequest {
                 field.read(self.input.len(), config.max_items).map(Some)
             }
             (None, Some(true)) => {
-                chunking::of_inputs(self.offsets == Some(true), config.max_items).map(Some)
+                let bytes = self.input.iter().map(Input::bytes).sum();
+                chunking::of_inputs(bytes, self.offsets == Some(true), config).map(Some)
             }
             (Some(_), Some(true)) => {
                 let message = "late_chunking and chunking both say what the chunks are; send one \

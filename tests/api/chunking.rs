@@ -153,6 +153,19 @@ fn jinas_late_chunking_gives_each_item_a_vector_of_the_whole() {
 }
 
 #[test]
+fn late_chunking_makes_no_text_that_is_larger_than_an_item() {
+    let server = Server::set(|set| set.http.max_item_bytes = number(64));
+    let ask = |items: usize, late: bool| {
+        let texts = vec!["one two three 16"; items];
+        server.post(DENSE, &json!({"input": texts, "late_chunking": late}))
+    };
+    assert_eq!(ask(4, true).ok()["data"].as_array().map(Vec::len), Some(4));
+    ask(5, false).ok();
+    let said = ask(5, true).refused("item_too_large", "late_chunking");
+    said.says("may have 64 bytes").says("send fewer or shorter items");
+}
+
+#[test]
 fn kept_rows_of_chunks_are_those_of_the_same_chunks_only() {
     let server = Server::set(|set| set.cache_bytes = number(1 << 20));
     let ask = |chunking: &Value| {

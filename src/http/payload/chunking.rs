@@ -12,6 +12,7 @@ use super::words::{LONGEST_WORD, WHOLE_NUMBER, scalar};
 use crate::http::error::{ApiError, Code};
 use crate::service::chunking::{ChunkBy, Chunking};
 use model::tokenize::Span;
+use settings::HttpConfig;
 use settings::limits::MaxItems;
 
 /// What the field takes.
@@ -263,13 +264,25 @@ fn spans_of(spans: Option<GivenSpans>, items: usize) -> Result<Vec<Vec<Span>>, A
     }
 }
 
-/// What Jina's field asks for: the items are chunks of one text.
-pub(super) fn of_inputs(has_offsets: bool, most: MaxItems) -> Result<Chunking, ApiError> {
+/// What Jina's field asks for: the items, of `bytes` bytes together, are chunks of one text.
+pub(super) fn of_inputs(
+    bytes: u64,
+    has_offsets: bool,
+    config: &HttpConfig,
+) -> Result<Chunking, ApiError> {
     if has_offsets {
         let message = "late_chunking puts the items together, so that there is no text for offsets \
                        to be places in; send the whole text with chunking by spans";
         return Err(ApiError::of(Code::InvalidValue, "late_chunking", message));
     }
-    let (by, most) = (ChunkBy::Spans(Vec::new()), most.as_usize());
+    let limit = config.max_item_bytes;
+    if bytes > limit.get() {
+        let message = format!(
+            "late_chunking makes one text of all items, and a text may have {limit} bytes; send \
+             fewer or shorter items in each request, or leave late_chunking out"
+        );
+        return Err(ApiError::of(Code::ItemTooLarge, "late_chunking", message));
+    }
+    let (by, most) = (ChunkBy::Spans(Vec::new()), config.max_items.as_usize());
     Ok(Chunking { by, late: true, of_inputs: true, most })
 }
