@@ -133,10 +133,12 @@ fn fields_that_need_places_of_words_are_refused() {
     let server = server();
     let refused = r#"
         {"input":"one two","offsets":true} | invalid_value offsets | have no place in it
-        {"input":["one"],"late_chunking":true} | invalid_value late_chunking | by whole texts
+        {"input":["one"],"late_chunking":true} | invalid_value late_chunking | leave late_chunking
         {"input":"one two","lexical":"table"} | invalid_value lexical | for questions
     "#;
     server.refuses(&[SPARSE], refused);
+    let late = json!({"input": "one", "chunking": {"by": "tokens", "size": 4, "late": true}});
+    server.post(SPARSE, &late).refused("invalid_value", "chunking").says("by whole texts");
     let apart =
         json!({"input": "one two here", "chunking": {"by": "tokens", "size": 4, "late": false}});
     server.post(SPARSE, &apart).ok();

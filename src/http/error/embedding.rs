@@ -24,7 +24,9 @@ const WORDS_HAVE_NO_PLACE: &str = "this model weighs words that a text need not 
                                    have no place in it; leave offsets out";
 
 const NO_LATE_WORDS: &str = "this model weighs words by whole texts, and late chunks are parts of \
-                             one; leave late out, or send it as false";
+                             one; send chunks that are not late";
+
+const CHUNKS_OF_TEXTS: &str = "chunks are parts of a text, and input is token ids; send texts";
 
 const OFFSETS_OF_TEXTS: &str =
     "offsets are places in a text, and input is token ids; send texts, or leave offsets out";
@@ -59,6 +61,9 @@ impl ApiError {
         let FieldNames { length, prompt, chunks, .. } = names;
         let input = |code, message| Self::of(code, names.input, message);
         let wrong = |param, message: &'static str| Self::of(Code::InvalidValue, param, message);
+        let no_chunks = |why: &str| {
+            Self::of(Code::InvalidValue, chunks, format!("{why}, or leave {chunks} out"))
+        };
         let advice = token_id_advice();
         match error {
             EmbedError::Refused(refusal) => Self::unavailable(refusal),
@@ -111,16 +116,9 @@ impl ApiError {
             EmbedError::TokenVectorsNotAvailable => wrong("token_vectors", NO_TOKEN_VECTORS),
             EmbedError::NoScores => wrong("lexical", NO_SCORES),
             EmbedError::OffsetsOfWords => wrong("offsets", WORDS_HAVE_NO_PLACE),
-            EmbedError::LateChunksOfWords => wrong(chunks, NO_LATE_WORDS),
+            EmbedError::LateChunksOfWords => no_chunks(NO_LATE_WORDS),
             EmbedError::OffsetsWithoutText => wrong("offsets", OFFSETS_OF_TEXTS),
-            EmbedError::ChunksWithoutText => Self::of(
-                Code::InvalidValue,
-                chunks,
-                format!(
-                    "chunks are parts of a text, and input is token ids; send texts, or leave \
-                     {chunks} out"
-                ),
-            ),
+            EmbedError::ChunksWithoutText => no_chunks(CHUNKS_OF_TEXTS),
             EmbedError::Chunks { index, fault } => Self::chunks(index, &fault, names),
             EmbedError::DeadlineExceeded => Self::deadline(timeout),
             EmbedError::EngineFailed(cause) => Self::server(Code::EngineFailed, cause),
