@@ -179,11 +179,11 @@ impl TextsToRun {
         self.parts.as_ref().map_or(self.run.len(), Vec::len)
     }
 
-    /// The place in the request of a text that runs.
+    /// The place in the request of a text that runs, or of its first chunk when each item is one.
     pub(crate) fn input_of(&self, text: usize) -> usize {
-        let of_text = |part: &&RunPart| part.text == text;
-        let chunk = self.parts.as_ref().and_then(|parts| parts.iter().find(of_text)?.chunk);
-        chunk.map_or(text, |chunk| chunk.input)
+        let mut parts = self.parts.iter().flatten().enumerate();
+        let first = parts.find(|(_, part)| part.text == text);
+        first.map_or(text, |(item, part)| part.chunk.map_or(item, |chunk| chunk.input))
     }
 
     /// How many of those that are answered did not run whole.

@@ -44,6 +44,19 @@ fn faults_have_their_status_and_code_on_every_route_and_tell_no_internals() {
 }
 
 #[test]
+fn of_items_that_ran_as_one_text_the_first_of_the_run_that_failed_is_named() {
+    let server = Server::ready();
+    // Two windows: the first ends before the word that fails.
+    let one = "one one one one one";
+    let body = json!({"input": [one, one, one, "one two one one one"], "late_chunking": true});
+    for path in ROUTES {
+        server.fault(Fault::NotFinite);
+        let said = server.post(path, &body).refused("non_finite_output", "input");
+        said.says("item 2 or one behind it").says("leave late_chunking out");
+    }
+}
+
+#[test]
 fn a_request_that_needs_more_time_than_it_has_is_told_so_at_once() {
     let server = Server::set(|set| set.http.request_timeout = number(30_000));
     for path in ROUTES {

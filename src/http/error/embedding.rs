@@ -127,11 +127,14 @@ impl ApiError {
     }
 
     fn non_finite(index: usize, names: FieldNames) -> Self {
+        let cure = match names.chunks {
+            "late_chunking" => {
+                " or one behind it that ran with it; leave late_chunking out to learn which"
+            }
+            _ => "; send the other items without it",
+        };
         Self {
-            message: format!(
-                "the model returned NaN or infinity for item {index}; send the other items \
-                 without it"
-            ),
+            message: format!("the model returned NaN or infinity for item {index}{cure}"),
             param: Some(names.input),
             ..Self::server(Code::NonFiniteOutput, format!("item {index} is not finite"))
         }
