@@ -166,6 +166,13 @@ def test_a_server_with_keys_asks_for_one(server_with_key: Server, page: Page) ->
     code = page.locator("#code")
     expect(code).to_contain_text("DUOVEC_API_KEY")
     expect(code).not_to_contain_text(KEY)
+    # As if the server's keys had been exchanged under the open page.
+    page.evaluate("state.key = 'of before'")
+    item(page, 1).locator("textarea").fill("another text")
+    expect(form).to_be_visible()
+    page.locator("#key").fill(KEY)
+    form.locator("button").click()
+    expect(form).to_be_hidden()
 
 
 def test_a_refusal_is_shown_in_the_servers_words(server: Server, page: Page) -> None:

@@ -59,6 +59,7 @@ async function ask(path, body, signal) {
     try { error = JSON.parse(text).error; } catch { /* It is no answer of duovec's. */ }
     throw new Refusal(answer, error);
   }
+  $("key-form").hidden = true;
   return { json: JSON.parse(text), timing: answer.headers.get("server-timing") ?? "", took };
 }
 
@@ -471,7 +472,6 @@ async function start(signal) {
   const { json } = await ask("v1/models", null, signal);
   const [model] = json.data;
   state.model = model;
-  $("key-form").hidden = true;
   document.body.classList.toggle("no-lexical", !model.sparse);
   $("model").textContent =
     `${model.id} · ${model.dimensions.at(-1)} dimensions · up to ${model.max_input_tokens} tokens`;
