@@ -11,6 +11,7 @@
 //! | a chunk comes | twice those that came, those announced at most | nothing | none |
 //! | gzip is unpacked | those that are there | nothing | none |
 //! | the body is parsed | those of body or ids | its texts, unless short | theirs, unless short |
+//! | some texts are tokenized | those of their ids and places too | as before | as before |
 //! | the texts are tokenized | of ids, rows, answer, at most | nothing | that of the items |
 //! | the answer is written | those of the answer | nothing | none |
 //!
@@ -23,7 +24,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::tokenizing::INLINE_BYTES;
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, Refusal, ResidentModel};
 use crate::scheduler::Reservation;
 use clock::Moment;
@@ -32,6 +32,10 @@ use scheduling::batch::Priority;
 use scheduling::state::Announced;
 use settings::RaisedPriority;
 use settings::limits::{MaxInflightBytes, SMALL_REQUEST_BYTES};
+
+/// Texts of up to this many bytes together are tokenized where they arrive, about 1 ms; handing
+/// them to another thread would cost more than it spares the other connections.
+pub(super) const INLINE_BYTES: u64 = 16 * 1024;
 
 /// Bytes of text for each token, as a rule. Latin scripts have about four, others three or four.
 const TOKEN_BYTES: u64 = 4;

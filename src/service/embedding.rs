@@ -112,14 +112,13 @@ impl EmbeddingService {
     ) -> Result<TextsToRun, EmbedError> {
         let manifest = resident.package.manifest();
         let Some(chunking) = chunking else {
-            let (compute, pace) = (&self.compute, &self.pace);
             let query = (options.input_type == InputType::Ranking).then(|| inputs.pop()).flatten();
-            let mut texts = tokenizing::tokenize(resident, compute, pace, inputs, reading).await?;
+            let mut texts = tokenizing::tokenize(self, resident, inputs, reading, permit).await?;
             if let Some(query) = query {
                 let prompt = own_prompt(manifest, PromptName::Query);
                 let reading = TokenizeOptions { prompt, ..reading };
                 let query = vec![query];
-                let query = tokenizing::tokenize(resident, compute, pace, query, reading).await?;
+                let query = tokenizing::tokenize(self, resident, query, reading, permit).await?;
                 check_query(&query, options.over_long, manifest)?;
                 texts = with_query(resident, texts, query, permit)?;
             }
@@ -127,7 +126,7 @@ impl EmbeddingService {
             return Ok(TextsToRun::whole(texts));
         };
         let (cutter, inputs) = cutter(manifest, inputs, chunking, reading, &options);
-        tokenizing::cut(resident, &self.compute, inputs, &Arc::new(cutter)).await
+        tokenizing::cut(resident, &self.compute, inputs, &Arc::new(cutter), permit).await
     }
 
     /// Hands the items to the scheduler, which takes all of them or none.

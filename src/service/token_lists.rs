@@ -1,7 +1,7 @@
 //! The tokens of texts, for those who count them, cut texts, or want to see them.
 
-use super::door::Permit;
-use super::tokenizing::{self, INLINE_BYTES, PART_BYTES, split};
+use super::door::{INLINE_BYTES, Permit};
+use super::tokenizing::{self, PART_BYTES, split};
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, RequestHead};
 use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
 
@@ -41,8 +41,7 @@ impl EmbeddingService {
         let mut lists = Vec::with_capacity(inputs.len());
         // A byte may become a token, so that what is held is looked at now and then.
         for part in split(inputs, PART_BYTES) {
-            let (compute, pace) = (&self.compute, &self.pace);
-            let part = tokenizing::tokenize(&resident, compute, pace, part, options).await?;
+            let part = tokenizing::tokenize(self, &resident, part, options, permit).await?;
             let tokens: usize = part.iter().map(|item| item.ids.len()).sum();
             held += tokens as u64 * HELD_BYTES;
             permit.hold(held)?;

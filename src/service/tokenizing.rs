@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 
 use super::chunking::{Cutter, TextsToRun};
 use super::compute::ComputePool;
-use super::{EmbedError, Input, ResidentModel};
+use super::door::{INLINE_BYTES, Permit};
+use super::{EmbedError, EmbeddingService, Input, ResidentModel};
 use clock::Clock;
 use model::tokenize::{TextTokenizer, TokenizeError, TokenizeOptions, Tokenized};
-
-/// Texts of up to this many bytes together are tokenized where they arrive, about 1 ms; handing
-/// them to another thread would cost more than it spares the other connections.
-pub(super) const INLINE_BYTES: u64 = 16 * 1024;
 
 /// What a long request gives the threads at once, some 10 ms: requests of others come in between.
 pub(super) const PART_BYTES: u64 = 256 * 1024;
@@ -54,14 +51,16 @@ impl Pace {
     }
 }
 
-/// Token ids of every input, in their order. Dropping the future ends the work, within a text too.
+/// Token ids of every input, in their order. `permit` holds those of long texts as they come.
+/// Dropping the future ends the work, within a text too.
 pub(super) async fn tokenize(
+    service: &EmbeddingService,
     resident: &Arc<ResidentModel>,
-    compute: &ComputePool,
-    pace: &Arc<Pace>,
     inputs: Vec<Input>,
     options: TokenizeOptions,
+    permit: &mut Permit,
 ) -> Result<Vec<Tokenized>, EmbedError> {
+    let (compute, pace) = (&service.compute, &service.pace);
     let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     if bytes <= INLINE_BYTES {
         let tokenizer = &resident.tokenizer;
@@ -87,17 +86,29 @@ pub(super) async fn tokenize(
         });
         async { work.await.map_err(EmbedError::EngineFailed)? }
     });
-    let parts: Vec<Vec<Tokenized>> = parts.buffered(compute.threads()).try_collect().await?;
-    Ok(parts.into_iter().flatten().collect())
+    let (mut texts, mut parts) = (Vec::new(), parts.buffered(compute.threads()));
+    while let Some(part) = parts.next().await {
+        let part = part?;
+        permit.hold_more(held_bytes(&part))?;
+        texts.extend(part);
+    }
+    Ok(texts)
 }
 
-/// What runs for texts that are cut, in their order. Each is one piece of work: a text may be no
-/// larger than an item.
+/// Bytes in memory of what runs for texts: ids, and places as far as somebody asked.
+fn held_bytes(texts: &[Tokenized]) -> u64 {
+    let of = |text: &Tokenized| size_of_val(&text.ids[..]) + size_of_val(&text.spans[..]);
+    texts.iter().map(of).sum::<usize>() as u64
+}
+
+/// What runs for texts that are cut, in their order. `permit` holds that of long texts as it comes.
+/// Each is one piece of work: a text may be no larger than an item.
 pub(super) async fn cut(
     resident: &Arc<ResidentModel>,
     compute: &ComputePool,
     inputs: Vec<Input>,
     cutter: &Arc<Cutter>,
+    permit: &mut Permit,
 ) -> Result<TextsToRun, EmbedError> {
     let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     let (mut texts, most) = (TextsToRun::default(), cutter.most());
@@ -117,7 +128,9 @@ pub(super) async fn cut(
     });
     let mut works = works.buffered(compute.threads());
     while let Some(next) = works.next().await {
-        texts.add(next?, most)?;
+        let next = next?;
+        permit.hold_more(held_bytes(&next.run))?;
+        texts.add(next, most)?;
     }
     Ok(texts)
 }

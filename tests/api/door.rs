@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use settings::RaisedPriority;
 
 use crate::http_2_client;
-use crate::support::{Answer, BOTH, DENSE, ROUTES, Server, TEXT, Talk, gzip, head, number, post};
+use crate::support::{
+    Answer, BOTH, DENSE, LONG_TEXT, ROUTES, SPARSE, Server, TEXT, Talk, gzip, head, number, post,
+};
 use crate::tls::{Secure, embed_within};
 use crate::trouble::busy_for_4_s;
 
@@ -197,6 +199,22 @@ fn an_answer_that_can_never_fit_is_413_and_says_what_to_do() {
     let body = json!({ "input": "a".repeat(750_000) });
     server.post(DENSE, &body).refused("request_too_large", "");
     wait_held(&server, 0.0);
+}
+
+#[test]
+fn tokens_are_counted_while_other_texts_are_tokenized() {
+    let refused = |limit: u64, body: &Value| {
+        let server = Server::set(|set| set.door.max_inflight_bytes = number(limit));
+        server.post(SPARSE, body).refused("request_too_large", "");
+    };
+    // What else is wrong is told when all of them are tokenized.
+    let mut spans = vec![vec![[0, 599]; 60]; 30];
+    spans[29] = vec![[0, 601]];
+    let chunking = json!({"by": "spans", "spans": spans});
+    let texts = vec!["a ".repeat(300); 30];
+    refused(400_000, &json!({"input": texts, "chunking": chunking, "offsets": true}));
+    let texts = vec![LONG_TEXT; 2000];
+    refused(1_900_000, &json!({"input": texts, "truncate": false, "offsets": true}));
 }
 
 #[test]
