@@ -18,10 +18,11 @@ mod windows;
 
 use cuts::{Cut, cut};
 
-/// Chunks that run alone may have each byte of their text so many times: each is tokenized anew.
+/// Chunks that run alone may have each byte of their text so many times, since each is tokenized
+/// anew; and windows of late chunks each of its token ids.
 const REPEATED_MAX: usize = 16;
 
-/// Chunks of so many bytes may be the same text as often as they like.
+/// Chunks, or ids, of so many bytes may be the same text as often as they like.
 const FREE_BYTES: usize = 256 * 1024;
 
 /// How the texts of a request are cut.
@@ -299,6 +300,10 @@ impl Cutter {
         self.check(input, cuts, size)?;
         let chunks: Vec<Range<usize>> = cuts.iter().map(|cut| cut.tokens.clone()).collect();
         let windows = windows::plan(tokens, size, &chunks);
+        let ids: usize = windows.windows.iter().map(ExactSizeIterator::len).sum();
+        if ids * size_of::<u32>() > FREE_BYTES.max(tokens * size_of::<u32>() * REPEATED_MAX) {
+            return Err(self.fault(input, ChunkFault::Repeated));
+        }
         let (mut run, mut parts) = (Vec::new(), vec![None; cuts.len()]);
         let mut chunks_of = vec![Vec::new(); windows.windows.len()];
         for (chunk, &window) in windows.of_chunks.iter().enumerate() {

@@ -200,8 +200,8 @@ impl ApiError {
             }
             ChunkFault::Repeated => {
                 let message = format!(
-                    "the chunks of item {index} overlap so much that they have its text more than \
-                     16 times; make the overlap smaller, or send late as true"
+                    "the chunks of item {index} overlap so much that its text would run more than \
+                     16 times; make the overlap smaller"
                 );
                 (Code::InvalidValue, message)
             }

@@ -41,6 +41,21 @@ fn chunks_alone_do_not_tokenize_a_text_many_times() {
 }
 
 #[test]
+fn windows_of_late_chunks_do_not_hold_a_text_many_times() {
+    let late = |limit: usize, count: usize| {
+        // Each is as long as a window, and begins two tokens behind the one before.
+        let spans = (0..count).map(|at| Span { start: 8 * at, end: 8 * at + 4 * limit });
+        let mut cutter = cutter(ChunkBy::Spans(vec![spans.collect()]), true, limit);
+        cutter.chunking.most = count;
+        texts(&cutter, &"dog ".repeat(limit + 2 * count))
+    };
+    let fault = EmbedError::Chunks { index: 0, fault: ChunkFault::Repeated };
+    assert_eq!(late(512, 2000).err(), Some(fault));
+    let few = late(512, 100).expect("they are not many");
+    assert_eq!(few.run.len(), 100);
+}
+
+#[test]
 fn items_are_put_together_with_a_space_where_none_is() {
     let inputs =
         ["One.", "Two. ", "three", "\nvier", "", "五"].map(|text| Input::Text(text.into()));
