@@ -19,12 +19,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use super::error::CorpusError;
 use super::input::Columns;
 use super::job::{FORMAT_VERSION, FileSum, Finished, JobFile, Note, Totals};
-use super::output::{self, OutputFormat, line};
+use super::output::{self, OutputFormat, rename, write_json, write_whole};
 use super::recipe::Recipe;
 use super::terms::Terms;
 use super::{Maker, Window};
@@ -472,23 +470,4 @@ const OTHER_INPUT: &str = "give the input that it was started with, or name anot
 fn is_other_file(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str())
-}
-
-fn write_json(work: &Path, path: &Path, value: &impl Serialize) -> Result<(), CorpusError> {
-    write_whole(work, path, &line(value))
-}
-
-fn write_whole(work: &Path, path: &Path, bytes: &[u8]) -> Result<(), CorpusError> {
-    let temporary = work.join("small.tmp");
-    output::stream(&temporary, |out| io::Write::write_all(out, bytes))?;
-    rename(&temporary, path)
-}
-
-/// Gives a file that is on the disk its name, and the name to the disk.
-fn rename(from: &Path, to: &Path) -> Result<(), CorpusError> {
-    let fault = CorpusError::writing(to);
-    fs::rename(from, to).map_err(&fault)?;
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(&fault)?;
-    folder.sync_all().map_err(&fault)
 }

@@ -174,3 +174,28 @@ pub(crate) fn remove(path: &Path) -> Result<(), CorpusError> {
         removed => removed.map_err(CorpusError::writing(path)),
     }
 }
+
+/// Writes a record as [`write_whole`] does, as a line of JSON.
+pub(super) fn write_json(
+    work: &Path,
+    path: &Path,
+    value: &impl Serialize,
+) -> Result<(), CorpusError> {
+    write_whole(work, path, &line(value))
+}
+
+/// Writes a small file, whole or not at all; `work` is a folder of the same file system.
+pub(super) fn write_whole(work: &Path, path: &Path, bytes: &[u8]) -> Result<(), CorpusError> {
+    let temporary = work.join("small.tmp");
+    stream(&temporary, |out| out.write_all(bytes))?;
+    rename(&temporary, path)
+}
+
+/// Gives a file that is on the disk its name, and the name to the disk.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), CorpusError> {
+    let fault = CorpusError::writing(to);
+    fs::rename(from, to).map_err(&fault)?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(&fault)?;
+    folder.sync_all().map_err(&fault)
+}
