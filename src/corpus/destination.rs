@@ -184,13 +184,12 @@ impl OutputTarget {
         vectors.into_iter().chain(rejected).collect()
     }
 
-    /// How many parts of an output that is not whole are finished.
+    /// How many parts of an output that is not whole are finished, those of other formats too.
     fn parts(&self) -> usize {
         let first = self.part_path(0);
         let entries = first.parent().and_then(|folder| fs::read_dir(folder).ok());
         let is_part = |entry: &fs::DirEntry| {
-            let path = entry.path();
-            path.extension() == first.extension()
+            OutputFormat::of(&entry.path()).is_some()
                 && entry.file_name().to_string_lossy().starts_with("part-")
         };
         entries.into_iter().flatten().flatten().filter(is_part).count()
@@ -248,6 +247,11 @@ impl Destination {
     /// it.
     pub(crate) fn open(target: OutputTarget, asked: &Terms) -> Result<Self, CorpusError> {
         let mut destination = Self { job: target.read_job()?, target, _lock: None };
+        if destination.finished().is_some() {
+            // A complete output of another format has no file of this one, so that it would be
+            // locked as one that lost them all.
+            destination.compare(asked)?;
+        }
         if !destination.is_finished() {
             destination._lock = Some(destination.target.lock()?);
             // Another process may have finished it meanwhile.

@@ -301,6 +301,7 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     refused(&["--part-rows", "30"], &["part_rows", "\"20\"", "\"30\""]);
     refused(&["--part-rows", "20", "--dimensions", "4"], &["dimensions"]);
     refused(&["--part-rows", "20", "--vectors", "dense"], &["vectors"]);
+    refused(&["--part-rows", "20", "--format", "jsonl"], &["format", "\"parquet\"", "\"jsonl\""]);
     let other = |input_type, change: &dyn Fn(&mut Value)| {
         let other = Broken::new();
         other.manifest(change);
