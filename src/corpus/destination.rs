@@ -27,10 +27,6 @@ use super::recipe::Recipe;
 use super::terms::Terms;
 use super::{Maker, Window};
 
-/// Ends of files' names that are no format of the output, and hardly a folder's.
-const OTHER_FORMATS: [&str; 10] =
-    ["csv", "tsv", "json", "ndjson", "txt", "npz", "arrow", "feather", "gz", "zst"];
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputTarget {
     pub(crate) path: PathBuf,
@@ -77,7 +73,7 @@ impl OutputTarget {
                 Err(CorpusError::Options(problem))
             }
             (Some(format), _) => Ok(Self { path, format, kind: TargetKind::File }),
-            (None, _) if !path.is_dir() && is_other_file(&path) => {
+            (None, _) if !path.is_dir() && OutputFormat::is_other(&path) => {
                 let problem = format!(
                     "{}: vectors are written as .parquet, .jsonl or .npy; end the name so, or name \
                      a folder",
@@ -470,8 +466,3 @@ impl Destination {
 }
 
 const OTHER_INPUT: &str = "give the input that it was started with, or name another output";
-
-fn is_other_file(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str())
-}

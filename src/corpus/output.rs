@@ -28,6 +28,10 @@ pub(crate) enum OutputFormat {
     Npy,
 }
 
+/// Ends of files' names that are no format of the output, and hardly a folder's.
+const OTHER_FORMATS: [&str; 10] =
+    ["csv", "tsv", "json", "ndjson", "txt", "npz", "arrow", "feather", "gz", "zst"];
+
 impl OutputFormat {
     /// The words of the flag, which are also the ends of files' names.
     pub(crate) const WORDS: [(&'static str, Self); 3] =
@@ -41,6 +45,12 @@ impl OutputFormat {
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?;
         Self::WORDS.into_iter().find(|(name, _)| *name == ending).map(|(_, format)| format)
+    }
+
+    /// Whether the name is that of a file in a form which is not written.
+    pub(super) fn is_other(path: &Path) -> bool {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str())
     }
 
     /// # Errors
