@@ -191,6 +191,11 @@ impl OutputTarget {
         entries.into_iter().flatten().flatten().filter(is_part).count()
     }
 
+    /// Whether there is anything that took work: parts, or the file that was made of them.
+    fn has_vectors(&self) -> bool {
+        self.kind == TargetKind::File && self.path.exists() || self.parts() > 0
+    }
+
     /// Two processes must not write to one output. The lock is a file of the work folder, which
     /// goes with it: one that was removed meanwhile locks nothing.
     fn lock(&self) -> Result<File, CorpusError> {
@@ -219,7 +224,7 @@ impl OutputTarget {
     /// Nothing of others is written over.
     fn check_unused(&self) -> Result<(), CorpusError> {
         let used = match self.kind {
-            TargetKind::File => self.path.exists() || self.parts() > 0,
+            TargetKind::File => self.has_vectors(),
             TargetKind::Folder => match fs::read_dir(&self.path) {
                 // What an end before the first line of the job left behind.
                 Ok(entries) => entries.flatten().any(|entry| entry.path() != self.work_path()),
@@ -269,11 +274,13 @@ impl Destination {
         self.compare(terms)?;
         let parts = self.target.parts();
         if parts > 0 {
-            self.reopen()?;
             tracing::info!(parts, "goes on with what an earlier run finished");
-            return Ok(());
         }
-        self.write_job(terms.clone(), None)
+        match parts {
+            _ if self.kept_file().is_some() => Ok(()),
+            0 => self.write_job(terms.clone(), None),
+            _ => self.reopen(),
+        }
     }
 
     /// Gives an output that was whole, and lost a file, the notes of one that was interrupted.
@@ -301,11 +308,11 @@ impl Destination {
         Ok(())
     }
 
-    /// Refuses to go on with what was made on other terms. Without a part nothing was made.
+    /// Refuses to go on with what was made on other terms. Without vectors nothing was made.
     fn compare(&self, asked: &Terms) -> Result<(), CorpusError> {
         let Some(job) = &self.job else { return Ok(()) };
         let differing = job.terms.differing(asked);
-        if differing.is_empty() || !self.is_finished() && self.target.parts() == 0 {
+        if differing.is_empty() || !self.target.has_vectors() {
             return Ok(());
         }
         Err(self
@@ -320,6 +327,12 @@ impl Destination {
 
     fn finished(&self) -> Option<&Finished> {
         self.job.as_ref()?.finished.as_ref()
+    }
+
+    /// What is on record about a whole file that lost its side file. Both are made again out of the
+    /// same input, and the file stays until then.
+    fn kept_file(&self) -> Option<&Finished> {
+        self.finished().filter(|found| found.whole.is_some() && self.target.path.exists())
     }
 
     /// What a finished output has.
@@ -344,29 +357,43 @@ impl Destination {
         let mut found = 0;
         for window in windows {
             let Window { digest, place, .. } = window?;
-            match parts.get(found) {
-                Some(note) if note.digest == digest => found += 1,
-                Some(_) => return Err(self.other_input::<M>(found, &place)),
-                None => {
-                    return Err(self.fault(format!(
-                        "it is complete, and this input goes on at {place}; {OTHER_INPUT}"
-                    )));
-                }
-            }
+            self.compare_window::<M>(finished, found, &digest, &place)?;
+            found += 1;
         }
         if found < parts.len() { Err(self.more_parts()) } else { Ok(*totals) }
+    }
+
+    /// Refuses a window that a complete output was not made from.
+    fn compare_window<M: Maker>(
+        &self,
+        finished: &Finished,
+        part: usize,
+        digest: &str,
+        place: &str,
+    ) -> Result<(), CorpusError> {
+        match finished.parts.get(part) {
+            Some(note) if note.digest == digest => Ok(()),
+            Some(_) => Err(self.other_input::<M>(part, place)),
+            None => Err(self.fault(format!(
+                "it is complete, and this input goes on at {place}; {OTHER_INPUT}"
+            ))),
+        }
     }
 
     /// Whether a part is finished, and is still as it was written.
     ///
     /// # Errors
-    /// When it was made of another window than the one with `digest`, which begins at `place`.
+    /// When it, or the whole file that is still there, was made of another window than the one with
+    /// `digest`, which begins at `place`.
     pub(super) fn has_part<M: Maker>(
         &self,
         part: usize,
         digest: &str,
         place: &str,
     ) -> Result<bool, CorpusError> {
+        if let Some(finished) = self.kept_file() {
+            self.compare_window::<M>(finished, part, digest, place)?;
+        }
         let (path, reasons) = (self.target.part_path(part), self.target.reasons_path(part));
         if !path.exists() {
             return Ok(false);
@@ -403,7 +430,8 @@ impl Destination {
     /// Makes the output whole out of its first `parts` parts, which are all there.
     pub(super) fn finish(&mut self, parts: usize) -> Result<Totals, CorpusError> {
         let target = &self.target;
-        if target.parts() > parts {
+        let kept = self.kept_file().map_or(0, |finished| finished.parts.len());
+        if target.parts().max(kept) > parts {
             return Err(self.more_parts());
         }
         let mut finished = Finished::default();

@@ -97,6 +97,31 @@ fn a_whole_file_is_left_as_it_is_a_changed_one_refused_and_one_that_is_gone_made
 }
 
 #[test]
+fn a_whole_file_that_lost_its_side_file_is_made_again_of_the_same_input_alone() {
+    let corpus = corpus();
+    embed(&corpus, "out.parquet").with_code(3);
+    let files = || (corpus.bytes("out.parquet"), corpus.bytes("out.parquet.rejected.jsonl"));
+    let before = files();
+    corpus.remove("out.parquet.rejected.jsonl");
+    let other = corpus.embed("in.jsonl", "out.parquet", &["--part-rows", "20"]);
+    assert_says(&other, 1, &["cannot continue", "its kept_columns is \"id\", not \"\""]);
+    let right = String::from_utf8(corpus.bytes("in.jsonl")).expect("UTF-8");
+    for (input, words) in [
+        (right.replacen("\"id\":0", "\"id\":7", 1), "part 0 was made from other rows"),
+        (right.split_inclusive('\n').take(40).collect(), "more parts"),
+        (format!("{right}\"one\"\n"), "goes on at row 61"),
+    ] {
+        corpus.write("in.jsonl", input);
+        assert_says(&embed(&corpus, "out.parquet"), 1, &["cannot continue", words]);
+        assert!(corpus.bytes("out.parquet") == before.0, "{words}: the bytes differ");
+    }
+    corpus.write("in.jsonl", right);
+    embed(&corpus, "out.parquet").with_code(3);
+    assert!(files() == before, "the bytes differ");
+    assert!(!corpus.path("out.parquet.duovec_work").exists());
+}
+
+#[test]
 fn parts_that_a_shorter_input_lacks_are_never_left() {
     let corpus = Folder::with_rows(100);
     let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
