@@ -23,7 +23,7 @@ use vectors::sparse::Selection;
 
 /// Rows of a part when nobody says: enough to sort by length, seconds to minutes of work.
 const PART_ROWS: &str = "8192";
-/// Bytes of text after which a part ends before it has so many rows.
+/// Bytes of text and kept columns after which a part ends before it has so many rows.
 const PART_BYTES: usize = 64 * 1024 * 1024;
 
 const INPUT_TYPES: [(&str, InputType); 3] =

@@ -23,8 +23,8 @@ use json_rows::JsonRows;
 use parquet_rows::ParquetRows;
 
 const CHUNK_ROWS: usize = 1024;
-/// Bytes of text from which a chunk ends before it has so many rows.
-const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of a file of records from which a chunk ends before it has so many rows.
+const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
 
 const STDIN: &str = "-";
 
@@ -278,11 +278,9 @@ fn chunk_of(
     columns: &[String],
     types: &mut Option<Vec<DataType>>,
 ) -> Result<Option<Chunk>, CorpusError> {
-    let mut read = Vec::new();
-    let mut bytes = 0;
-    while read.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
+    let (mut read, start) = (Vec::new(), records.position());
+    while read.len() < CHUNK_ROWS && records.position() - start < CHUNK_BYTES {
         let Some(record) = records.next()? else { break };
-        bytes += record.text.as_ref().map_or(0, String::len);
         read.push(record);
     }
     if read.is_empty() {

@@ -115,9 +115,23 @@ pub(super) fn text(column: &dyn Array, row: usize) -> Option<&str> {
     }
 }
 
+/// Bytes of memory that a value takes, about: its text's, or the mean of a column without texts.
+/// Numbers count nothing, beside the text of their row.
+pub(super) fn bytes(column: &dyn Array, row: usize) -> usize {
+    let kind = column.data_type();
+    if is_text(kind) {
+        text(column, row).map_or(0, str::len)
+    } else if kind.is_primitive() || *kind == DataType::Boolean {
+        0
+    } else {
+        column.to_data().get_slice_memory_size().unwrap_or(0) / column.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_array::BinaryArray;
     use serde_json::json;
 
     fn kind(values: &Value) -> DataType {
@@ -161,6 +175,15 @@ mod tests {
         let column = array(mixed.as_array().expect("a list"), &kind(&mixed));
         let texts: Vec<_> = (0..3).map(|row| text(&column, row)).collect();
         assert_eq!(texts, [Some("a"), Some("1"), Some("{\"b\":null}")]);
+    }
+
+    #[test]
+    fn a_value_counts_with_its_text_or_the_mean_of_its_column() {
+        let texts = array(&[json!("four"), Value::Null], &DataType::Utf8);
+        assert_eq!([bytes(&texts, 0), bytes(&texts, 1)], [4, 0]);
+        assert_eq!(bytes(&array(&[json!(7)], &DataType::Int64), 0), 0);
+        let blobs = BinaryArray::from_iter_values([vec![0_u8; 1000], vec![0; 3000]]);
+        assert!((2000..2100).contains(&bytes(&blobs, 0)), "{}", bytes(&blobs, 0));
     }
 
     #[test]

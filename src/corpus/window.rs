@@ -6,12 +6,13 @@ use arrow_ipc::writer::StreamWriter;
 use super::Window;
 use super::error::CorpusError;
 use super::input::{Chunk, InputRows, Row};
+use super::kept;
 use super::terms::PieceDigest;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WindowLimits {
     pub(crate) rows: usize,
-    /// Of text. A window ends with the row that reaches it.
+    /// Of text and kept columns. A window ends with the row that reaches it.
     pub(crate) bytes: usize,
 }
 
@@ -103,7 +104,7 @@ impl Windows {
             let Some(chunk) = chunk else { break };
             let position = chunk.position;
             let room = self.limits.rows - rows.len();
-            let taken = take(&chunk.rows, room, self.limits.bytes, &mut bytes);
+            let taken = take(&chunk, room, self.limits.bytes, &mut bytes);
             let (chunk, left) = split(chunk, taken);
             rows.extend(chunk.rows);
             kept.resize_with(chunk.kept.len(), Vec::new);
@@ -133,14 +134,15 @@ impl Iterator for Windows {
     }
 }
 
-/// How many of these rows the window takes; adds their bytes.
-fn take(rows: &[Row], room: usize, bytes_max: usize, bytes: &mut usize) -> usize {
+/// How many rows of the chunk the window takes; adds their bytes.
+fn take(chunk: &Chunk, room: usize, bytes_max: usize, bytes: &mut usize) -> usize {
     let mut taken = 0;
-    for row in rows.iter().take(room) {
+    for (at, row) in chunk.rows.iter().take(room).enumerate() {
         if *bytes >= bytes_max {
             break;
         }
-        *bytes += row.text.as_ref().map_or(0, String::len);
+        let kept = chunk.kept.iter().map(|column| kept::bytes(column, at));
+        *bytes += row.text.as_ref().map_or(0, String::len) + kept.sum::<usize>();
         taken += 1;
     }
     taken
@@ -180,13 +182,21 @@ mod tests {
     use crate::corpus::input::{Columns, InputFile, InputFormat};
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
+    use serde_json::{Value, json};
     use std::io::Write;
     use std::path::Path;
 
     fn windows(rows: usize, limits: WindowLimits) -> (tempfile::NamedTempFile, Windows) {
+        windows_of((0..rows).map(|row| json!({"text": format!("{row:04}"), "id": row})), limits)
+    }
+
+    fn windows_of(
+        rows: impl Iterator<Item = Value>,
+        limits: WindowLimits,
+    ) -> (tempfile::NamedTempFile, Windows) {
         let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
-        for row in 0..rows {
-            writeln!(file, "{{\"text\": \"{row:04}\", \"id\": {row}}}").expect("written");
+        for row in rows {
+            writeln!(file, "{row}").expect("written");
         }
         let columns = Columns { text: "text".to_owned(), kept: vec!["id".to_owned()] };
         let files = [InputFile { path: file.path().to_owned(), format: InputFormat::Jsonl }];
@@ -226,9 +236,14 @@ mod tests {
     #[test]
     fn a_window_ends_with_the_row_that_reaches_its_bytes() {
         let (_file, windows) = windows(10, WindowLimits { rows: 100, bytes: 9 });
-        let rows: Vec<usize> =
-            all(windows).iter().map(|window| window.content.rows.len()).collect();
-        assert_eq!(rows, [3, 3, 3, 1]);
+        assert_eq!(lengths(windows), [3, 3, 3, 1], "numbers beside the texts count nothing");
+        let rows = (0..10).map(|_| json!({"text": "four", "id": "and five"}));
+        let (_file, windows) = windows_of(rows, WindowLimits { rows: 100, bytes: 25 });
+        assert_eq!(lengths(windows), [3, 3, 3, 1], "kept texts count");
+    }
+
+    fn lengths(windows: Windows) -> Vec<usize> {
+        all(windows).iter().map(|window| window.content.rows.len()).collect()
     }
 
     fn digests(folder: &Path, lines: &str, name: &str, kept: &[&str]) -> Vec<String> {

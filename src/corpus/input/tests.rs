@@ -104,6 +104,19 @@ fn a_kept_field_of_another_type_makes_its_row_wrong() {
     assert!(wrong.contains("the field `id` is \"x\"") && wrong.contains("Int64"), "{wrong}");
 }
 
+/// Whatever is kept of them, or not read at all.
+#[test]
+fn a_chunk_of_large_records_has_few_of_them() {
+    let line = |size: usize| format!("{{\"text\":\"a\",\"id\":\"{}\"}}\n", "b".repeat(size));
+    let content = line(1).repeat(CHUNK_ROWS) + &line(1024 * 1024).repeat(10);
+    let (_folder, files) = file("a.jsonl", content);
+    for kept in [&["id"][..], &[]] {
+        let chunks = read(&files, kept).expect("the file is whole");
+        let rows: Vec<usize> = chunks.iter().map(|chunk| chunk.rows.len()).collect();
+        assert_eq!(rows, [CHUNK_ROWS, 4, 4, 2]);
+    }
+}
+
 #[test]
 fn csv_has_quotes_and_names() {
     let content = "\u{feff}id,text\n1,\"a, \"\"b\"\"\nc\"\n2,d\n3\n4,\"e\",f\n";
