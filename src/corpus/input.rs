@@ -25,6 +25,9 @@ use parquet_rows::ParquetRows;
 const CHUNK_ROWS: usize = 1024;
 /// Bytes of a file of records from which a chunk ends before it has so many rows.
 const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
+/// The same for the first chunk of all, by which the types of kept columns are guessed. No more
+/// memory than a window takes.
+const FIRST_CHUNK_BYTES: u64 = 64 * 1024 * 1024;
 
 const STDIN: &str = "-";
 
@@ -278,8 +281,9 @@ fn chunk_of(
     columns: &[String],
     types: &mut Option<Vec<DataType>>,
 ) -> Result<Option<Chunk>, CorpusError> {
+    let most = if types.is_some() { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
     let (mut read, start) = (Vec::new(), records.position());
-    while read.len() < CHUNK_ROWS && records.position() - start < CHUNK_BYTES {
+    while read.len() < CHUNK_ROWS && records.position() - start < most {
         let Some(record) = records.next()? else { break };
         read.push(record);
     }

@@ -117,6 +117,19 @@ fn a_chunk_of_large_records_has_few_of_them() {
     }
 }
 
+/// However long their rows are.
+#[test]
+fn a_kept_column_has_the_type_of_its_first_1024_values() {
+    let long = "b".repeat(10 * 1024);
+    let line = |id: usize| match id + 1 {
+        CHUNK_ROWS => format!("{{\"text\": \"{long}\", \"id\": 0.5}}\n"),
+        _ => format!("{{\"text\": \"{long}\", \"id\": {id}}}\n"),
+    };
+    let (_folder, files) = file("a.jsonl", (0..CHUNK_ROWS).map(line).collect::<String>());
+    let chunks = read(&files, &["id"]).expect("the file is whole");
+    assert_eq!(chunks[0].kept[0].data_type(), &DataType::Float64);
+}
+
 #[test]
 fn csv_has_quotes_and_names() {
     let content = "\u{feff}id,text\n1,\"a, \"\"b\"\"\nc\"\n2,d\n3\n4,\"e\",f\n";
