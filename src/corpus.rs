@@ -54,8 +54,8 @@ pub(crate) use window::{WindowLimits, Windows};
 
 /// Batches that wait for each lane.
 const WAITING_BATCHES: usize = 2;
-/// Windows that wait to be written.
-const WAITING_PARTS: usize = 1;
+/// Windows in memory, from the moment when one is read until its part is written.
+const WINDOWS: usize = 4;
 /// How often somebody looks whether a lane is stuck.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -113,20 +113,23 @@ pub(crate) fn run<M: Maker>(
     machine: &Arc<Machine>,
 ) -> Result<Totals, CorpusError> {
     let (tasks, queue) = sync_channel(WAITING_BATCHES * machine.workers);
-    let (ran, to_write) = sync_channel(WAITING_PARTS);
+    let (ran, to_write) = sync_channel(WINDOWS);
+    // Whoever reads a window takes one of these, and whoever has written its part puts it back.
+    let (put_back, places) = sync_channel(WINDOWS);
+    (0..WINDOWS).try_for_each(|_| put_back.send(())).expect("the channel has room");
     let queue = Arc::new(Mutex::new(queue));
     let lanes = Lanes::start(machine, &queue, &ran)?;
-    let (shared, watched, senders) = (&*destination, &lanes, (tasks, ran));
+    let (shared, watched, ends) = (&*destination, &lanes, (tasks, ran, places));
     let outcome = thread::scope(|scope| {
         let writer = scope.spawn(move || {
-            let written = write_all(&to_write, maker, shared, watched);
+            let written = write_all(&to_write, &put_back, maker, shared, watched);
             // Its end is that of the lanes, and of the thread that fills it.
             drop(queue);
             written
         });
-        let read = read_all(windows, maker, shared, machine, &senders);
+        let read = read_all(windows, maker, shared, machine, &ends);
         // Without these the others come to their ends.
-        drop(senders);
+        drop(ends);
         let lost = |_| Err(CorpusError::Engine("the thread that writes panicked".to_owned()));
         writer.join().unwrap_or_else(lost).and(read)
     });
@@ -137,23 +140,28 @@ pub(crate) fn run<M: Maker>(
     }
 }
 
-/// What hands batches to the lanes, and windows to the writer.
-type Senders<P> = (SyncSender<Task<P>>, SyncSender<RanWindow<P>>);
+/// What hands batches to the lanes, and windows to the writer, which puts places back.
+type Ends<P> = (SyncSender<Task<P>>, SyncSender<RanWindow<P>>, Receiver<()>);
 
 /// Hands out every window that has no part yet; gives the number of all windows.
 fn read_all<M: Maker>(
-    windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
+    mut windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     maker: &M,
     destination: &Destination,
     machine: &Machine,
-    (tasks, ran): &Senders<M::Prepared>,
+    (tasks, ran, places): &Ends<M::Prepared>,
 ) -> Result<usize, CorpusError> {
     let mut parts = 0;
-    for window in windows {
+    // A window that is passed over leaves its place to the next one.
+    let mut has_place = false;
+    // The writer knows why it puts none back any more.
+    while has_place || places.recv().is_ok() {
+        let Some(window) = windows.next() else { break };
         let Window { content, digest, place, bytes } = window?;
         let index = parts;
         parts += 1;
-        if destination.has_part::<M>(index, &digest, &place)? {
+        has_place = destination.has_part::<M>(index, &digest, &place)?;
+        if has_place {
             machine.progress.passed(bytes);
             continue;
         }
@@ -174,6 +182,7 @@ fn read_all<M: Maker>(
 
 fn write_all<M: Maker>(
     to_write: &Receiver<RanWindow<M::Prepared>>,
+    put_back: &SyncSender<()>,
     maker: &M,
     destination: &Destination,
     lanes: &Lanes,
@@ -185,6 +194,9 @@ fn write_all<M: Maker>(
                 let running = running?;
                 let part = maker.part(&running.prepared, running.take_rows());
                 destination.write_part(running.index, &running.digest, part)?;
+                drop(running);
+                // Nobody takes it when all windows are read.
+                let _ = put_back.send(());
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::engine::EngineError;
@@ -62,6 +63,19 @@ impl Workplace {
 
     /// What was written, of three windows; else why the run ended.
     fn run(&self, workers: usize, script: FakeScript) -> Result<String, String> {
+        let windows = [vec![3, 9, 30, 31, 64], vec![], vec![5; 40], vec![7, 2, 60]];
+        let windows = windows.into_iter().map(|lengths| Ok(window(lengths)));
+        self.run_with(windows, &Checks, workers, script).map_err(|error| error.to_string())?;
+        Ok(std::fs::read_to_string(self.out()).expect("it is written"))
+    }
+
+    fn run_with<M: Maker>(
+        &self,
+        windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
+        maker: &M,
+        workers: usize,
+        script: FakeScript,
+    ) -> Result<Totals, CorpusError> {
         let tokens = MaxBatchTokens::DEFAULT;
         let machine = Machine {
             engine: Arc::new(FakeEngine::with_script(HIDDEN, script)),
@@ -72,15 +86,50 @@ impl Workplace {
             progress: CorpusProgress::default(),
         };
         let terms = Terms::default();
-        let target = OutputTarget::lines(self.out());
-        let mut destination = Destination::open(target, &terms).map_err(|e| e.to_string())?;
-        destination.begin(&terms).map_err(|error| error.to_string())?;
-        let windows = [vec![3, 9, 30, 31, 64], vec![], vec![5; 40], vec![7, 2, 60]];
-        let windows = windows.into_iter().map(|lengths| Ok(window(lengths)));
-        run(windows, &Checks, &mut destination, &Arc::new(machine))
-            .map_err(|error| error.to_string())?;
-        Ok(std::fs::read_to_string(self.out()).expect("it is written"))
+        let mut destination = Destination::open(OutputTarget::lines(self.out()), &terms)?;
+        destination.begin(&terms)?;
+        run(windows, maker, &mut destination, &Arc::new(machine))
     }
+}
+
+/// A writer that is busy with its first part until too much is read, or all that may be.
+struct SlowWriter<'a> {
+    read: &'a AtomicUsize,
+    written: AtomicUsize,
+}
+
+impl Maker for SlowWriter<'_> {
+    const ITEMS: &'static str = "texts";
+    type Content = Vec<u32>;
+    type Prepared = Vec<TokenIds>;
+
+    fn prepare(&self, lengths: Vec<u32>) -> Result<(Vec<TokenIds>, Vec<TokenIds>), CorpusError> {
+        Checks.prepare(lengths)
+    }
+
+    fn part<'a>(&'a self, prepared: &'a Vec<TokenIds>, rows: Vec<TextRow>) -> NewPart<'a> {
+        let written = self.written.fetch_add(1, Ordering::SeqCst);
+        let in_memory = || self.read.load(Ordering::SeqCst) - written;
+        let looks = if written == 0 { 100 } else { 0 };
+        for _ in (0..looks).take_while(|_| in_memory() <= WINDOWS) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(in_memory() <= WINDOWS, "{} windows are in memory", in_memory());
+        Checks::part(&Checks, prepared, rows)
+    }
+}
+
+#[test]
+fn a_slow_writer_holds_no_more_windows_in_memory() {
+    let read = AtomicUsize::new(0);
+    let windows = (0..20).map(|_| {
+        read.fetch_add(1, Ordering::SeqCst);
+        Ok(window(vec![5; 3]))
+    });
+    let slow = SlowWriter { read: &read, written: AtomicUsize::new(0) };
+    let ended = Workplace::new().run_with(windows, &slow, 3, FakeScript::default());
+    ended.expect("no window too many was read");
+    assert_eq!(slow.written.into_inner(), 20);
 }
 
 fn faults(faults: &[(u64, ScriptedFault)]) -> FakeScript {
