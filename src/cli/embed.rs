@@ -172,15 +172,19 @@ fn recipe(
         _ => Vectors::Dense,
     };
     let min_weight: Option<f32> = number(typed, "sparse-min-weight")?;
-    if min_weight.is_some_and(|least| least.is_nan() || least < 0.0) {
+    if min_weight.is_some_and(|least| !least.is_finite() || least < 0.0) {
         return Err(wrong("--sparse-min-weight: use a number, zero or above"));
+    }
+    let top_k: Option<usize> = number(typed, "sparse-top-k")?;
+    if top_k == Some(0) {
+        return Err(wrong("--sparse-top-k: use a whole number above zero"));
     }
     let input_type = *typed.get_one("input-type").expect("it has a default");
     let recipe = Recipe {
         vectors: typed.get_one("vectors").copied().unwrap_or(default),
         prompt: Recipe::prompt(&manifest, input_type)?,
         dimensions: number(typed, "dimensions")?.unwrap_or(manifest.hidden_size),
-        selection: Selection { top_k: number(typed, "sparse-top-k")?, min_weight },
+        selection: Selection { top_k, min_weight },
         numbers: *typed.get_one("dense-type").expect("it has a default"),
         chunks: chunks(typed)?,
         manifest,

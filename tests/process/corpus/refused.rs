@@ -21,6 +21,9 @@ in.jsonl | out | --keep id,id | 2 | --keep…`id` twice
 in.jsonl | out | --part-rows 0 | 2 | --part-rows…above zero
 in.jsonl | out | --dimensions 5 | 2 | dimensions 5…4 or 8
 in.jsonl | out | --dense-type int8 | 2 | no ranges for bytes and bits…8 numbers…--dense-type f16
+in.jsonl | out | --sparse-top-k 0 | 2 | --sparse-top-k…above zero
+in.jsonl | out | --sparse-min-weight inf | 2 | --sparse-min-weight…zero or above
+in.jsonl | out | --sparse-min-weight nan | 2 | --sparse-min-weight…zero or above
 in.jsonl | out | --late | 2 | add --chunk-tokens
 in.jsonl | out | --chunk-overlap 2 | 2 | add --chunk-tokens
 in.jsonl | out | --chunk-tokens 4 --chunk-overlap 4 | 2 | --chunk-overlap below it
