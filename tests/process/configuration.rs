@@ -100,6 +100,7 @@ fn a_key_setting_that_is_given_and_empty_is_a_usage_error_that_names_it() {
         ("--tls-cert", serve(&["--tls-cert", "", "--tls-key", ""], ("A", ""), "")),
         ("--unix-socket", serve(&["--unix-socket", ""], ("A", ""), "")),
         ("DUOVEC_UNIX_SOCKET", serve(&[], ("DUOVEC_UNIX_SOCKET", ""), "")),
+        ("DUOVEC_CONFIG", run(duovec().args(["serve"]).env("DUOVEC_CONFIG", ""))),
     ];
     for (index, (place, ended)) in cases.iter().enumerate() {
         let stderr = &ended.stderr;

@@ -145,6 +145,11 @@ impl RawConfig {
     }
 
     fn read_file(&mut self, path: &Path) {
+        if path.as_os_str().is_empty() {
+            // The flag takes no empty text.
+            let problem = "the value is empty; give a path, or leave it out";
+            return self.note(CONFIG_VARIABLE.to_owned(), problem);
+        }
         let place = path.display().to_string();
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
