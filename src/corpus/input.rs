@@ -146,6 +146,11 @@ impl InputFile {
         if path.extension().is_some_and(|ending| ending == "gz") {
             return Err(CorpusError::input(path, GZIP_ADVICE));
         }
+        if path.is_dir() {
+            let files = path.join("*.jsonl");
+            let problem = format!("it is a folder; name its files, such as '{}'", files.display());
+            return Err(CorpusError::wrong_name(path, problem));
+        }
         let unknown = || {
             let problem = "its format is not known; name it with --input-format: jsonl, csv, \
                            parquet or lines";

@@ -44,7 +44,8 @@ impl OutputFormat {
     /// That of a file with this name; `None` for the name of a folder.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?;
-        Self::WORDS.into_iter().find(|(name, _)| *name == ending).map(|(_, format)| format)
+        let mut all = Self::WORDS.into_iter();
+        all.find(|(name, _)| ending.eq_ignore_ascii_case(name)).map(|(_, format)| format)
     }
 
     /// Whether the name is that of a file in a form which is not written.

@@ -253,6 +253,9 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     assert_says(&adopt(&server.url(""), &[]), 1, &["wants an API key", "--from-key-file"]);
     std::fs::write(key.path(), "kept-1\nkept-2\n").expect("it is written");
     assert_says(&adopt(&server.url(""), &["--from-key-file", file]), 1, &["one key on one line"]);
+    std::fs::write(key.path(), "kept-2\n").expect("it is written");
+    let words = ["wants an API key (401", "the file of --from-key-file has another one"];
+    assert_says(&adopt(&server.url(""), &["--from-key-file", file]), 1, &words);
     std::fs::write(key.path(), "kept-1\n").expect("it is written");
     let words = ["embeds no text", "/other/embed: 404", "/other/v1/embeddings: 404"];
     assert_says(&adopt(&server.url("/other"), &["--from-key-file", file]), 1, &words);

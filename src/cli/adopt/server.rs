@@ -92,7 +92,11 @@ impl Server {
             match server.embed("text")? {
                 Ok(_) => return Ok(server),
                 Err(why) if why.starts_with("401") || why.starts_with("403") => {
-                    bail!("{} wants an API key ({why}): name one with --from-key-file", server.url)
+                    let cure = match server.key {
+                        Some(_) => "the file of --from-key-file has another one",
+                        None => "name one with --from-key-file",
+                    };
+                    bail!("{} wants an API key ({why}): {cure}", server.url)
                 }
                 Err(why) => refusals.push(format!("{}: {why}", server.url)),
             }

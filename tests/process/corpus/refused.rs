@@ -16,6 +16,8 @@ packed.jsonl.gz | out | --input-format jsonl | 1 | packed.jsonl.gz…packed with
 packed.jsonl | out | | 1 | packed.jsonl…packed with gzip…gunzip
 in.jsonl | full | | 1 | full…was not made by this command
 in.jsonl | mine.jsonl | | 1 | mine.jsonl…was not made by this command
+full | out | | 2 | full…it is a folder…/full/*.jsonl'
+full | out | --input-format jsonl | 2 | full…it is a folder
 no*.jsonl | out | | 2 | no*.jsonl…no such file
 in.jsonl | out | --keep id,id | 2 | --keep…`id` twice
 in.jsonl | out | --part-rows 0 | 2 | --part-rows…above zero
@@ -32,6 +34,7 @@ in.jsonl | out | --chunk-tokens 4 --vectors dense --format npy | 2 | use --forma
 in.jsonl | vn.csv | | 2 | vn.csv….parquet, .jsonl or .npy…a folder
 in.jsonl | out.npy | --vectors dense --keep id | 2 | npy…--keep
 in.jsonl | out.npy | --vectors both | 2 | npy…--vectors dense
+in.jsonl | out.NPY | --vectors both | 2 | npy…--vectors dense
 in.jsonl | out.npy | --format parquet | 2 | leave --format out, or end the name in .parquet
 in.jsonl | out.npy | --chunk-tokens 4 --vectors dense | 2 | where chunks are…in .parquet or .jsonl
 *.jsonl | out.jsonl | --format jsonl | 2 | --out…out.jsonl…also the input
