@@ -118,7 +118,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let limits = WindowLimits { rows, bytes: PART_BYTES };
     let names = texts("INPUT");
     let files = InputFile::find(&names, typed.get_one("input-format").copied())?;
-    InputFile::refuse_output(&files, &names, &target.path)?;
+    InputFile::refuse_output(&files, &names, &target.path, &target.part_path(0))?;
     let input = InputRows::new(&files, columns.clone(), config.http.max_item_bytes.as_usize());
     let mut windows = Windows::new(input, limits);
     target.format.check_types(windows.look()?)?;

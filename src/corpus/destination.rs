@@ -127,7 +127,7 @@ impl OutputTarget {
         self.beside("_duovec_work", ".duovec_work")
     }
 
-    fn part_path(&self, part: usize) -> PathBuf {
+    pub(crate) fn part_path(&self, part: usize) -> PathBuf {
         let folder = match self.kind {
             TargetKind::Folder => self.path.clone(),
             TargetKind::File => self.work_path(),

@@ -31,6 +31,13 @@ const FIRST_CHUNK_BYTES: u64 = 64 * 1024 * 1024;
 
 const STDIN: &str = "-";
 
+/// A star stands for a part of one name, as where files are looked for.
+const BY_FOLDER: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: false,
+};
+
 /// Names in a sentence.
 fn named(names: &[String]) -> String {
     match names {
@@ -118,19 +125,23 @@ impl InputFile {
     }
 
     /// # Errors
-    /// When `out` is one of the files, or a later run would take it or a part of it for one.
+    /// When `out` is one of the files, or a later run would take it, or `part` of it, for one.
     pub(crate) fn refuse_output(
         files: &[Self],
         typed: &[String],
         out: &Path,
+        part: &Path,
     ) -> Result<(), CorpusError> {
         let whole = |path: &Path| absolute(path).unwrap_or_else(|_| path.to_owned());
-        let out_place = whole(out);
+        let (out_place, part_place) = (whole(out), whole(part));
         let is_taken = |name: &String| {
             let place = whole(Path::new(name));
-            let pattern = glob::Pattern::new(&place.to_string_lossy());
             let is_beside = !Path::new(name).exists() && place.parent() == Some(&out_place);
-            is_beside || pattern.is_ok_and(|pattern| pattern.matches_path(&out_place))
+            let pattern = glob::Pattern::new(&place.to_string_lossy());
+            let takes = |own: &Path| {
+                pattern.as_ref().is_ok_and(|pattern| pattern.matches_path_with(own, BY_FOLDER))
+            };
+            is_beside || takes(&out_place) || takes(&part_place)
         };
         if files.iter().any(|file| whole(&file.path) == out_place) || typed.iter().any(is_taken) {
             let problem = format!(

@@ -40,6 +40,9 @@ in.jsonl | out.npy | --chunk-tokens 4 --vectors dense | 2 | where chunks are…i
 *.jsonl | out.jsonl | --format jsonl | 2 | --out…out.jsonl…also the input
 *.jsonl | | --format jsonl | 2 | --out…also the input
 in.jsonl | in.jsonl | --format jsonl | 2 | --out…in.jsonl…also the input
+*/*.jsonl | out | --format jsonl | 2 | --out…out…also the input
+**/*.jsonl | out | --format jsonl | 2 | --out…out…also the input
+*/*.jsonl | out.jsonl | | 2 | --out…out.jsonl…also the input
 ";
 
 #[test]
@@ -56,6 +59,8 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     fs::create_dir(corpus.path("full")).expect("created");
     write("full/notes.txt", b"mine");
     write("mine.jsonl", b"mine");
+    fs::create_dir(corpus.path("deep")).expect("created");
+    write("deep/in.jsonl", b"\"one\"\n");
     let refused = |input: &str, out: &str, more: &[&str], code: i32, words: &str| {
         let words: Vec<&str> = words.split('…').collect();
         assert_says(&corpus.embed(input, out, more), code, &words);
@@ -84,6 +89,10 @@ fn an_output_beside_its_input_and_a_byte_order_mark_are_taken() {
     let corpus = Folder::with_rows(5);
     corpus.embed("in.jsonl", "out.jsonl", &[]).with_code(0);
     corpus.embed("in*.jsonl", "vectors", &[]).with_code(0);
+    // A star crosses no slash.
+    corpus.embed("in*.jsonl", "in.vectors", &["--format", "jsonl"]).with_code(0);
+    fs::create_dir(corpus.path("inner")).expect("created");
+    corpus.embed("in*.jsonl", "inner/out.jsonl", &[]).with_code(0);
     let vectors = |name: &str, text: &str| {
         corpus.write(name, text);
         let out = format!("{name}.out.jsonl");
