@@ -2,6 +2,7 @@
 //! without HTTP and scheduler.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use super::{Bench, Loaded, tokens_per_second, warm_session};
 use crate::engine::{Engine, EngineKind, Session};
+use crate::worker::panic_text;
 use scheduling::batch::packing::{PackedBatch, pack};
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Batch, Bucket, TokenIds};
@@ -168,12 +170,12 @@ impl Bench<'_> {
         let next = AtomicUsize::new(0);
         let work = || -> anyhow::Result<()> {
             // A worker that cannot open or run passes the gates all the same: others wait there.
-            let mut opened = warm_session(engine, &buckets);
+            let mut opened = guarded(|| warm_session(engine, &buckets));
             let mut outcome = Ok(());
             for _ in 0..ROUNDS {
                 gate.wait();
                 if let (Ok(session), Ok(())) = (&mut opened, &outcome) {
-                    outcome = run_all(&mut **session, batches, &next);
+                    outcome = guarded(|| run_all(&mut **session, batches, &next));
                 }
                 gate.wait();
             }
@@ -200,6 +202,12 @@ impl Bench<'_> {
 /// Large batches fall out of a processor's cache; measuring them there would take long for nothing.
 const fn budgets(kind: EngineKind) -> &'static [u64] {
     if kind.is_tensorrt() { &GPU_BUDGETS } else { &BUDGETS }
+}
+
+/// A panic as an error.
+fn guarded<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let panicked = |panic: &_| Err(anyhow!("a worker panicked: {}", panic_text(panic)));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| panicked(&*panic))
 }
 
 fn run_all(session: &mut dyn Session, batches: &[Batch], next: &AtomicUsize) -> anyhow::Result<()> {
@@ -244,7 +252,34 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::engine::fake::{FakeEngine, FakeScript, ScriptedFault};
+    use crate::worker::warm_up_batch;
+    use clock::RealClock;
+    use model::package::ModelPackage;
+
+    /// The others would wait for it for ever.
+    #[test]
+    fn a_session_that_panics_ends_the_measurement() {
+        let config = Config::default();
+        let package = ModelPackage::open(&testing::tiny()).expect("the fixture is whole");
+        let (clock, span) = (Arc::new(RealClock::new()), Duration::ZERO);
+        let bench = Bench { config: &config, package, clock, span };
+        let batch = || warm_up_batch(Bucket { rows: 1, length: 8 }).expect("it fits");
+        let faults = [(1, ScriptedFault::Panic)].into();
+        for script in [
+            FakeScript { panicking_opens: 1, ..FakeScript::default() },
+            FakeScript { faults, ..FakeScript::default() },
+        ] {
+            let engine = FakeEngine::with_script(8, script);
+            let ended = bench.run_batches(&engine, 2, &[batch(), batch(), batch()]);
+            let error = ended.expect_err("a worker is lost").to_string();
+            assert!(error.contains("a worker panicked: scripted"), "{error}");
+        }
+    }
 
     #[test]
     fn lines_are_texts_or_json() {
