@@ -1,6 +1,7 @@
 //! `duovec serve`: binds, loads, serves, drains. All wiring happens here.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -80,8 +81,7 @@ async fn run(
     let mut parts = ProcessParts { server: tokio::task::spawn_local(server), pool: None };
     let (own, all) = (config.clone(), Arc::clone(&service));
     let mut loading = spawn_loader(own, package, all, Arc::clone(&clock))?;
-    let mut left = None;
-    let outcome = loop {
+    let asked = loop {
         tokio::select! {
             // A fault comes first: nobody is told that a server without a listener is ready.
             biased;
@@ -95,19 +95,26 @@ async fn run(
                 Ok(Err(error)) => break Err(error),
                 Err(_) => break Err(anyhow!("the thread that loads the model panicked")),
             },
-            signal = signals.next() => {
-                supervisor::stopping();
-                tokio::select! {
-                    biased;
-                    fault = parts.fault() => break Err(fault),
-                    drained = drain(config, signal, &service, &*clock) => {
-                        left = drained;
-                        break Ok(());
-                    }
-                    again = signals.another() => return Err(interrupted(again)),
+            signal = signals.next() => break Ok(signal),
+        }
+    };
+    // One for the whole end: made anew, it would take a signal for a repetition again.
+    let mut again = pin!(signals.another());
+    let mut left = None;
+    let outcome = match asked {
+        Ok(signal) => {
+            supervisor::stopping();
+            tokio::select! {
+                biased;
+                fault = parts.fault() => Err(fault),
+                drained = drain(config, signal, &service, &*clock) => {
+                    left = drained;
+                    Ok(())
                 }
+                signal = &mut again => return Err(interrupted(signal)),
             }
         }
+        Err(fault) => Err(fault),
     };
     if let Err(error) = &outcome {
         service.fail(format!("{error:#}"));
@@ -116,7 +123,7 @@ async fn run(
     let flush_time = left.unwrap_or_default().max(FLUSH);
     tokio::select! {
         ended = parts.close(&service, outcome, flush_time) => ended?,
-        again = signals.another() => return Err(interrupted(again)),
+        signal = &mut again => return Err(interrupted(signal)),
     }
     if left.is_some() {
         tracing::info!("nothing that was accepted is left");

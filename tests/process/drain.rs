@@ -1,5 +1,7 @@
 //! SIGTERM under load: health says no first, every answer closes its connection, none is lost.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -72,6 +74,19 @@ async fn health_says_no_before_requests_are_refused() {
     tokio::time::sleep(REPEAT).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1), "a second signal ends the process at once");
+}
+
+/// Nothing was accepted, so the drain ends at once; the end waits for a body that never comes.
+#[tokio::test]
+async fn a_second_signal_is_heard_at_the_step_from_the_drain_to_the_end() {
+    let mut server = ready_fake(&["--drain-delay-ms", "700"]);
+    let mut half = TcpStream::connect(server.address).expect("it listens");
+    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+    half.write_all(head.as_bytes()).expect("it is open");
+    server.signal("TERM");
+    server.wait_for("draining");
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(1), "it is no repetition of the first one");
 }
 
 /// GNU `timeout` signals its child, and then the whole group with the child in it.
