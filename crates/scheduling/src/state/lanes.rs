@@ -18,8 +18,9 @@
 //! | | one text | 4 | one core |
 //! | | 32 texts | 32 | one core and eight of the texts |
 //!
-//! A core that is free never waits for others: where no lane of that width is free, a narrower one
-//! starts, and a wider one where no narrower one lives. Workers of a GPU are lanes of width 1.
+//! A core that is free never waits for others, unless it is kept for a promise: where no lane of
+//! that width is free, a narrower one starts, and a wider one where no narrower one lives. Workers
+//! of a GPU are lanes of width 1.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -195,7 +196,7 @@ impl<T: Clone> SchedulerState<T> {
     /// Whether the worker may run what waits now.
     pub(super) fn may_start(&self, now: Moment, worker: usize) -> bool {
         let width = |worker| self.lanes.width(worker);
-        self.has_free_cores(worker)
+        self.open_lanes(now).contains(&worker)
             && self.next_lane(now).is_some_and(|next| width(next) == width(worker))
     }
 
@@ -229,23 +230,41 @@ impl<T: Clone> SchedulerState<T> {
         (self.waiting.tokens() * width).div_ceil(free.max(width))
     }
 
-    /// The lane on which the next batch runs; `None` while none is free.
+    /// Lanes on which the next batch may run: those that are free. A bulk text that takes too long
+    /// for what is promised leaves a narrow one free. Where it cannot, it waits for the end of what
+    /// runs; when nothing does, nobody would wake it later, so it has the narrowest.
+    fn open_lanes(&self, now: Moment) -> Vec<usize> {
+        let all = &self.lanes.all;
+        let mut open: Vec<usize> = (0..all.len()).filter(|&lane| self.is_free(lane)).collect();
+        if self.is_long_bulk(now) {
+            let narrowest = open.first().copied();
+            open.retain(|&lane| {
+                let cores = all[lane].cores();
+                let is_left = |other: usize| !cores.contains(&all[other].first);
+                self.narrow_workers().any(|other| self.is_free(other) && is_left(other))
+            });
+            let runs = self.workers.iter().any(|worker| worker.running.is_some());
+            if open.is_empty() && !runs {
+                open.extend(narrowest);
+            }
+        }
+        open
+    }
+
+    /// The lane on which the next batch runs; `None` while there is none for it.
     fn next_lane(&self, now: Moment) -> Option<usize> {
         let LaneTree { all, taken, .. } = &self.lanes;
-        if self.is_bulk_held(now) {
-            return None;
-        }
-        let free = || (0..all.len()).filter(|&worker| self.is_free(worker));
+        let open = self.open_lanes(now);
         let crowd = self.lanes.crowd(now).round() as usize;
         let most = taken.len() / self.runs_and_waits().max(crowd).max(1);
-        let widths = || free().map(|worker| all[worker].width);
+        let widths = || open.iter().map(|&worker| all[worker].width);
         let width = widths().filter(|&width| width <= most).max().or_else(|| widths().min())?;
         // The lane in the smallest part of the cores that is free as a whole: larger ones stay.
         let free_around = |worker: usize| {
             let around = all.iter().filter(|lane| lane.cores().contains(&all[worker].first));
             around.filter(|lane| self.lanes.is_free(lane)).count()
         };
-        let same = free().filter(|&worker| all[worker].width == width);
+        let same = open.iter().copied().filter(|&worker| all[worker].width == width);
         same.min_by_key(|&worker| (!self.workers[worker].idle, free_around(worker)))
     }
 
@@ -256,11 +275,7 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Whether a worker lives and none runs on its cores.
     pub(super) fn is_free(&self, worker: usize) -> bool {
-        self.workers[worker].live && self.has_free_cores(worker)
-    }
-
-    fn has_free_cores(&self, worker: usize) -> bool {
-        self.lanes.is_free(&self.lanes.all[worker])
+        self.workers[worker].live && self.lanes.is_free(&self.lanes.all[worker])
     }
 }
 

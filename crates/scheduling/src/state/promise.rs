@@ -1,8 +1,8 @@
 //! A promised time of interactive items, `interactive-p99-ms`: bulk items run as far as it allows.
 //!
 //! An interactive item waits until a batch that has begun is over. So a batch of bulk items takes a
-//! part of the promised time at most. A bulk text that takes longer on its own leaves another lane
-//! free, unless nothing else runs.
+//! part of the promised time at most. A bulk text that takes longer on its own leaves a narrow lane
+//! free. Where it cannot, it waits until nothing else runs.
 //!
 //! The part follows what interactive items saw. Each that took longer than promised while bulk ran
 //! makes it a twentieth smaller, each other one makes it a little larger: so that about one in 200
@@ -124,16 +124,8 @@ impl<T: Clone> SchedulerState<T> {
         })
     }
 
-    /// Whether bulk texts that take longer wait: one lane would be free still. Where nothing runs
-    /// nobody would wake them, so they run.
-    pub(super) fn holds_long_bulk(&self) -> bool {
-        let is_free = |&worker: &usize| self.is_free(worker);
-        let runs = self.workers.iter().any(|worker| worker.running.is_some());
-        self.promise.is_some() && runs && self.narrow_workers().filter(is_free).count() < 2
-    }
-
-    /// Whether nothing waits but what is held.
-    pub(super) fn is_bulk_held(&self, now: Moment) -> bool {
-        self.holds_long_bulk() && self.waiting.is_long_bulk(self.bulk_us(now))
+    /// Whether nothing waits but bulk items, whose first text takes longer than that.
+    pub(super) fn is_long_bulk(&self, now: Moment) -> bool {
+        self.waiting.is_long_bulk(self.bulk_us(now))
     }
 }

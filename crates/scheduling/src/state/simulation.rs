@@ -319,10 +319,10 @@ impl World {
         let others = alive.clone().any(TrackedItem::is_queued);
         let checks = alive.any(|item| item.check_of == Some(worker));
         let is_free = self.is_free(worker);
-        let was_held = self.state.is_bulk_held(self.now);
+        let was_held = self.is_bulk_held();
         let run = self.state.ask_for_work(self.now, worker);
         let on_its_way = self.state.workers.iter().any(|worker| worker.told);
-        let is_held = was_held || self.state.is_bulk_held(self.now);
+        let is_held = was_held || self.is_bulk_held();
         self.carry_out();
         let ran = run.map(|run| self.begin(worker, run)).unwrap_or_default();
         // What waits may be for a lane of another width, whose worker is told, or asks by itself.

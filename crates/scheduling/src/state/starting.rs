@@ -62,8 +62,7 @@ impl<T: Clone> SchedulerState<T> {
             return None;
         }
         let (tokens, bulk_us) = (self.share(worker), self.bulk_us(now));
-        let holds_long_bulk = self.holds_long_bulk();
-        let plan = self.waiting.take_within(BatchLimits { tokens, bulk_us, holds_long_bulk })?;
+        let plan = self.waiting.take_within(BatchLimits { tokens, bulk_us })?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
         Some(plan)

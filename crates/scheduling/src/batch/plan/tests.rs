@@ -277,20 +277,19 @@ proptest! {
 }
 
 #[test]
-fn bulk_batches_stay_within_their_time_and_long_bulk_texts_are_held() {
+fn bulk_batches_stay_within_their_time_unless_their_first_text_takes_longer() {
     let time = |tokens| CostModel::default().predict_us(Bucket { rows: 1, length: tokens });
     let bulk_us = time(64);
-    let limits = |holds_long_bulk| BatchLimits { bulk_us, holds_long_bulk, ..BatchLimits::NONE };
+    let limits = BatchLimits { bulk_us, ..BatchLimits::NONE };
     let mut short = empty();
     add(&mut short, Priority::Bulk, &[20; 40]);
-    let plan = short.take_within(limits(true)).expect("they are short");
+    let plan = short.take_within(limits).expect("they are short");
     assert_eq!((plan.bucket, plan.items.len()), (Bucket { rows: 1, length: 64 }, 3));
     let mut mixed = empty();
     add(&mut mixed, Priority::Bulk, &[300]);
     add(&mut mixed, Priority::Interactive, &[20]);
     assert!(!mixed.is_long_bulk(bulk_us), "an interactive item waits");
-    assert_eq!(mixed.take_within(limits(true)).map(|plan| plan.items), Some(vec![1]));
+    assert_eq!(mixed.take_within(limits).map(|plan| plan.items), Some(vec![1]));
     assert!(mixed.is_long_bulk(bulk_us));
-    assert_eq!(mixed.take_within(limits(true)), None);
-    assert_eq!(mixed.take_within(limits(false)).map(|plan| plan.items), Some(vec![0]));
+    assert_eq!(mixed.take_within(limits).map(|plan| plan.items), Some(vec![0]));
 }

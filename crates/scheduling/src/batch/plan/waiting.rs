@@ -66,14 +66,11 @@ pub struct BatchLimits {
     /// A batch that bulk items lead has no longer predicted time, in microseconds, unless its first
     /// text has.
     pub bulk_us: f64,
-    /// Bulk items do not run when their first text takes longer than that, unless they are owed it.
-    pub holds_long_bulk: bool,
 }
 
 impl BatchLimits {
     /// None at all.
-    pub const NONE: Self =
-        Self { tokens: usize::MAX, bulk_us: f64::INFINITY, holds_long_bulk: false };
+    pub const NONE: Self = Self { tokens: usize::MAX, bulk_us: f64::INFINITY };
 }
 
 /// Waiting items by priority and turn.
@@ -255,26 +252,24 @@ impl WaitingItems {
         self.take_within(BatchLimits::NONE)
     }
 
-    /// Whether nothing waits but bulk items, whose first text takes longer than `bulk_us`.
+    /// Whether nothing waits but bulk items, whose first text takes longer than `bulk_us` and than
+    /// what they are owed.
     pub(crate) fn is_long_bulk(&self, bulk_us: f64) -> bool {
-        let lead = self.bulk.items.first_key_value();
+        let is_too_long = |(_, &tokens): (&Turn, &usize)| {
+            let own_us = self.single_us(tokens);
+            own_us > bulk_us && self.owed_us < own_us * (1.0 - BULK_SHARE)
+        };
         self.interactive.items.is_empty()
-            && lead.is_some_and(|(_, &tokens)| self.is_too_long(tokens, bulk_us))
+            && self.bulk.items.first_key_value().is_some_and(is_too_long)
     }
 
-    /// A bulk text takes longer than `bulk_us`, and bulk items are not owed so much.
-    fn is_too_long(&self, tokens: usize, bulk_us: f64) -> bool {
-        let own_us = self.single_us(tokens);
-        own_us > bulk_us && self.owed_us < own_us * (1.0 - BULK_SHARE)
-    }
-
-    /// Takes the next batch out within `limits`; `None` when nothing may run.
+    /// Takes the next batch out within `limits`; `None` when nothing waits.
     pub(crate) fn take_within(&mut self, limits: BatchLimits) -> Option<BatchPlan> {
         let interactive = self.best(Priority::Interactive, limits);
         let bulk = self.best(Priority::Bulk, limits);
         let (priority, candidate) = match (interactive, bulk) {
             (None, None) => return None,
-            (Some(interactive), None) if self.bulk.items.is_empty() => {
+            (Some(interactive), None) => {
                 self.owed_us = 0.0;
                 (Priority::Interactive, interactive)
             }
@@ -286,7 +281,7 @@ impl WaitingItems {
                 self.owed_us -= bulk.cost_us * (1.0 - BULK_SHARE);
                 (Priority::Bulk, bulk)
             }
-            (Some(interactive), _) => {
+            (Some(interactive), Some(_)) => {
                 self.owed_us += interactive.cost_us * BULK_SHARE;
                 (Priority::Interactive, interactive)
             }
@@ -304,17 +299,13 @@ impl WaitingItems {
 
     /// The batch that a priority would run next within `limits`.
     fn best(&self, priority: Priority, limits: BatchLimits) -> Option<Candidate> {
-        let BatchLimits { tokens, bulk_us, holds_long_bulk } = limits;
+        let BatchLimits { tokens, bulk_us } = limits;
         let queue = self.queue(priority);
         let (_, &lead) = queue.items.first_key_value()?;
         let wants_room = !self.queue(priority.other()).items.is_empty();
         let own = self.shapes.row(lead);
         let own_us = self.cost.predict_us(own);
-        let is_bulk = priority == Priority::Bulk;
-        if is_bulk && holds_long_bulk && self.is_too_long(lead, bulk_us) {
-            return None;
-        }
-        let most_us = if is_bulk { bulk_us } else { f64::INFINITY };
+        let most_us = if priority == Priority::Bulk { bulk_us } else { f64::INFINITY };
         let limit_us = self.limit_us(tokens).min(most_us).max(own_us);
         let mut best = Candidate::of(queue, own, own_us);
         if self.shapes.any_length {

@@ -122,6 +122,14 @@ impl World {
         taken.all(|other| !cores(other).any(|core| cores(worker).contains(&core)))
     }
 
+    /// Whether a long bulk text waits for the end of what runs, since it would leave no core free.
+    pub(super) fn is_bulk_held(&self) -> bool {
+        let is_free = |&lane: &usize| self.live[lane] && self.is_free(lane);
+        let narrow = (0..self.lanes.len()).filter(|&lane| self.lanes[lane].width == 1);
+        let runs = self.running.iter().any(Option::is_some);
+        self.state.is_long_bulk(self.now) && runs && narrow.filter(is_free).count() < 2
+    }
+
     /// Whether a worker but this one has free cores and asks for work by itself.
     pub(super) fn another_will_ask(&self, worker: usize) -> bool {
         let asks = |other: usize| self.live[other] && !self.state.workers[other].idle;

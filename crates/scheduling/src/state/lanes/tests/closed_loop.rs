@@ -23,8 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Tokens of the texts: 43 on average.
 const LENGTHS: Range<usize> = 8..79;
 
-/// Texts of a bulk request, and the tokens of the first one, which takes 60 ms.
-const BULK_TEXTS: usize = 64;
+/// Tokens of the first text of a bulk request, which takes 60 ms.
 const LONG_TEXT: usize = 400;
 
 /// What a small encoder takes on one core: a short text alone takes 12 ms. See decision 0044.
@@ -79,8 +78,9 @@ pub(super) struct ClosedLoop {
     running: Vec<Vec<usize>>,
     sent: Vec<Sent>,
     texts_each: usize,
-    /// The last clients; each sends large requests of bulk texts.
+    /// The last clients; each sends requests of so many bulk texts.
     bulk_clients: usize,
+    bulk_texts_each: usize,
     random: Rng,
     /// Texts that are answered before are not counted.
     count_from: Moment,
@@ -115,6 +115,7 @@ impl ClosedLoop {
             sent: vec![idle; clients],
             texts_each,
             bulk_clients: 0,
+            bulk_texts_each: 0,
             random: Rng::with_seed(5),
             count_from: Moment::START,
             texts: 0,
@@ -134,9 +135,13 @@ impl ClosedLoop {
         new
     }
 
-    /// The same with a promise, and with so many bulk clients among them.
-    pub(super) fn beside_bulk(mut self, bulk_clients: usize, promise: Option<Duration>) -> Self {
-        self.bulk_clients = bulk_clients;
+    /// The same with a promise, and with so many bulk clients among them, of so many texts.
+    pub(super) fn beside_bulk(
+        mut self,
+        (bulk_clients, texts_each): (usize, usize),
+        promise: Option<Duration>,
+    ) -> Self {
+        (self.bulk_clients, self.bulk_texts_each) = (bulk_clients, texts_each);
         if let Some(p99) = promise {
             self.state.set_promise(p99);
         }
@@ -175,7 +180,7 @@ impl ClosedLoop {
 
     fn submit(&mut self, client: usize) {
         let (count, priority) = match self.is_bulk(client) {
-            true => (BULK_TEXTS, Priority::Bulk),
+            true => (self.bulk_texts_each, Priority::Bulk),
             false => (self.texts_each, Priority::Interactive),
         };
         self.sent[client] = Sent { at: self.now, left: count };

@@ -5,11 +5,14 @@ use super::*;
 use crate::batch::Priority;
 use crate::state::PromiseFigures;
 
-/// Two clients of single texts beside four of bulk requests.
+/// Four clients of bulk requests, and texts of each of them.
+const BULK: (usize, usize) = (4, 64);
+
+/// Two clients of single texts beside those of bulk.
 fn run(cores: usize, promised_ms: Option<u64>) -> Seen {
     let clients = ClosedLoop::new(MEASURED, Lane::tree(&[cores], &[1, 2]), 6, 1);
     let promise = promised_ms.map(Duration::from_millis);
-    clients.beside_bulk(4, promise).run(Duration::from_secs(60))
+    clients.beside_bulk(BULK, promise).run(Duration::from_secs(60))
 }
 
 #[test]
@@ -34,7 +37,7 @@ fn single_texts_keep_the_promise_and_bulk_gets_what_it_leaves() {
 fn a_promise_costs_nothing_while_no_single_text_comes() {
     let bulk_per_s = |promise| {
         let clients = ClosedLoop::new(MEASURED, Lane::tree(&[2], &[1, 2]), 4, 1);
-        clients.beside_bulk(4, promise).run(Duration::from_secs(20)).bulk_per_s
+        clients.beside_bulk(BULK, promise).run(Duration::from_secs(20)).bulk_per_s
     };
     assert_eq!(bulk_per_s(Some(Duration::from_millis(20))), bulk_per_s(None));
 }
@@ -58,4 +61,55 @@ fn only_what_misses_the_promise_beside_bulk_cuts_bulk() {
         let PromiseFigures { bulk_batch, kept, missed, .. } = state.promise();
         assert_eq!((bulk_batch.as_micros(), kept, missed), (longest_us, 0, 1));
     }
+}
+
+/// Lanes that found nothing to do, behind a single text; 20 ms are promised.
+fn promised(cores: usize) -> SchedulerState {
+    let mut state = idle(&[cores], &[1, 2]);
+    state.set_promise(Duration::from_millis(20));
+    let single = of_request(&mut state, 1);
+    let worker = state.lanes.all.iter().position(|lane| (*lane, 1) == single[0]);
+    let worker = worker.expect("it has a lane");
+    state.complete_batch(Moment::START, worker, &[], false);
+    assert_eq!(ask(&mut state, worker), 0);
+    state
+}
+
+/// What is started for a bulk text that takes 70 ms on one core.
+fn of_long_bulk(state: &mut SchedulerState) -> Vec<(Lane, usize)> {
+    let new = NewRequest::of(&[500], Moment::from_nanos(u64::MAX));
+    let new = NewRequest { priority: Priority::Bulk, ..new };
+    state.submit(Moment::START, new, &[()]).expect("there is room");
+    let woken = state.take_effects().woken;
+    started(state, woken)
+}
+
+#[test]
+fn long_bulk_texts_leave_a_core_free_though_nothing_runs() {
+    for (cores, lanes) in [(2, vec![lane(0, 1)]), (4, vec![lane(0, 2), lane(2, 1)])] {
+        let mut state = promised(cores);
+        for lane in lanes {
+            assert_eq!(of_long_bulk(&mut state), [(lane, 1)]);
+        }
+        assert_eq!(of_long_bulk(&mut state), [], "it is held");
+        assert_eq!(of_request(&mut state, 1), [(lane(cores - 1, 1), 1)]);
+    }
+}
+
+#[test]
+fn a_long_bulk_text_that_can_leave_no_core_free_runs_when_nothing_does() {
+    for (cores, lost) in [(1, 0..0), (2, 1..2)] {
+        let mut state = promised(cores);
+        lost.for_each(|worker| state.lose_worker(Moment::START, worker));
+        assert_eq!(of_long_bulk(&mut state), [(lane(0, 1), 1)]);
+    }
+}
+
+#[test]
+fn one_client_of_long_texts_leaves_single_texts_a_core() {
+    let clients = ClosedLoop::new(MEASURED, Lane::tree(&[2], &[1, 2]), 2, 1);
+    let promise = Some(Duration::from_millis(20));
+    let seen = clients.beside_bulk((1, 1), promise).run(Duration::from_secs(60));
+    println!("one client of long texts: {seen:?}");
+    assert!(seen.p99_ms <= 20.0 && seen.bulk_per_s > 10.0, "{seen:?}");
 }
