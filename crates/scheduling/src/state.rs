@@ -107,6 +107,8 @@ struct Item<T> {
     priority: Priority,
     turn: Moment,
     deadline: Moment,
+    /// Of one worker's health.
+    is_check: bool,
     /// Nobody wants it, but it runs already.
     cancelled: bool,
     digest: Option<Digest>,
@@ -115,8 +117,21 @@ struct Item<T> {
 }
 
 impl<T> Item<T> {
+    /// One of a request that comes now.
+    fn of(new: NewRequest<'_>, place: usize, turn: Moment, content: T) -> Self {
+        let NewRequest { tokens, digests, vectors, priority, deadline, .. } = new;
+        let (tokens, digest) = (tokens[place], digests.get(place).copied());
+        let (is_check, cancelled) = (false, false);
+        Self { tokens, priority, turn, deadline, is_check, cancelled, digest, vectors, content }
+    }
+
     const fn rank(&self, sequence: Sequence) -> Rank {
         (self.priority, self.turn, sequence)
+    }
+
+    /// Whether it is promised a time. A check waits for its own worker, whatever others leave free.
+    const fn is_promised(&self) -> bool {
+        matches!(self.priority, Priority::Interactive) && !self.is_check
     }
 
     const fn waiting(&self, sequence: Sequence) -> WaitingItem {
@@ -307,7 +322,7 @@ impl<T: Clone> SchedulerState<T> {
         sources: &[RowSource],
         contents: &[T],
     ) -> Range<Sequence> {
-        let NewRequest { tokens, digests, vectors, priority, deadline, .. } = new;
+        let NewRequest { tokens, priority, .. } = new;
         let items = self.next..self.next + tokens.len() as u64;
         self.counts.accepted += tokens.len() as u64;
         if priority == Priority::Interactive {
@@ -315,11 +330,7 @@ impl<T: Clone> SchedulerState<T> {
         }
         let turns = self.turns(now, new, sources);
         for (place, turn) in turns.into_iter().enumerate() {
-            let (tokens, content) = (tokens[place], contents[place].clone());
-            let digest = digests.get(place).copied();
-            let cancelled = false;
-            let item =
-                Item { tokens, priority, turn, deadline, cancelled, digest, vectors, content };
+            let item = Item::of(new, place, turn, contents[place].clone());
             match sources[place] {
                 RowSource::Running { worker, row } => self.join_run(item, worker, row),
                 RowSource::NewRun | RowSource::Group => {
@@ -366,11 +377,11 @@ impl<T: Clone> SchedulerState<T> {
     fn expire(&mut self, now: Moment) {
         while let Some(&(_, item)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)
         {
-            let Item { priority, turn, .. } = self.items[&item];
-            let content = self.remove_waiting(item).expect("an item with a deadline waits");
-            if priority == Priority::Interactive {
+            let Item { turn, .. } = self.items[&item];
+            if self.items[&item].is_promised() {
                 self.note_promise(turn, false);
             }
+            let content = self.remove_waiting(item).expect("an item with a deadline waits");
             self.counts.expired += 1;
             self.effects.expired.push((item, content));
         }

@@ -36,9 +36,7 @@ impl<T: Clone> SchedulerState<T> {
         state.checks.push_back(self.next);
         self.counts.accepted += 1;
         self.effects.woken.push(worker);
-        let NewRequest { tokens, vectors, priority, deadline, .. } = new;
-        let (tokens, turn, cancelled, digest) = (tokens[0], now, false, None);
-        let item = Item { tokens, priority, turn, deadline, cancelled, digest, vectors, content };
+        let item = Item { is_check: true, digest: None, ..Item::of(new, 0, now, content) };
         let sequence = self.insert(item);
         Ok(sequence..self.next)
     }

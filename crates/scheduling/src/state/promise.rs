@@ -99,7 +99,7 @@ impl<T: Clone> SchedulerState<T> {
         let p99 = promise.p99;
         for (_, item) in &ran.items {
             let Some(item) = self.items.get(item) else { continue };
-            if item.priority == Priority::Interactive && !item.cancelled {
+            if item.is_promised() && !item.cancelled {
                 self.note_promise(item.turn, now.since(item.turn) <= p99);
             }
         }
