@@ -221,7 +221,7 @@ impl Scheduler {
     }
 
     pub(super) fn cancel(&self, items: Range<Sequence>) {
-        self.step(|state, _| state.cancel(&items));
+        self.step(|state, now| state.cancel(now, &items));
     }
 
     /// The worker has a session and is warmed up.

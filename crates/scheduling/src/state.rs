@@ -230,8 +230,10 @@ impl<T: Clone> SchedulerState<T> {
         self.effects.woken.extend(0..self.workers.len());
     }
 
-    /// Nobody wants these items any more. Those that run end with their batch.
-    pub fn cancel(&mut self, items: &Range<Sequence>) {
+    /// Nobody wants these items any more. Those that run end with their batch. One that waits at
+    /// its deadline has expired, although its request may be the first to notice.
+    pub fn cancel(&mut self, now: Moment, items: &Range<Sequence>) {
+        self.expire(now);
         for item in items.clone() {
             if self.remove_waiting(item).is_some() {
                 self.counts.cancelled += 1;

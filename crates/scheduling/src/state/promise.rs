@@ -99,7 +99,8 @@ impl<T: Clone> SchedulerState<T> {
         let p99 = promise.p99;
         for (_, item) in &ran.items {
             let Some(item) = self.items.get(item) else { continue };
-            if item.is_promised() && !item.cancelled {
+            // Also one whose client has left: its rows came when they came.
+            if item.is_promised() {
                 self.note_promise(item.turn, now.since(item.turn) <= p99);
             }
         }

@@ -243,7 +243,8 @@ impl World {
             return;
         }
         let request = self.requests.swap_remove(self.random.usize(0..self.requests.len()));
-        self.state.cancel(&request);
+        self.state.cancel(self.now, &request);
+        self.carry_out();
         for item in request {
             let Some(tracked) = self.items.get_mut(&item) else { continue };
             tracked.is_cancelled = true;

@@ -316,6 +316,20 @@ fn what_expired_makes_room_although_no_worker_asks() {
 }
 
 #[test]
+fn who_leaves_at_the_deadline_of_what_waits_was_late() {
+    let mut state = state(10, 1);
+    let mut submit = |deadline| {
+        state.submit(at(0), NewRequest::of(&[5], deadline), NOTHING).expect("there is room")
+    };
+    let (late, gone) = (submit(at(10)), submit(at(11)));
+    for items in [late, gone] {
+        state.cancel(at(10), &items);
+    }
+    assert_eq!(state.take_effects().expired, with_nothing(&[0]));
+    assert_eq!((state.counts().expired, state.counts().cancelled), (1, 1));
+}
+
+#[test]
 fn a_large_request_lets_others_of_its_class_in_between() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 2000], Priority::Bulk, LATER).expect("there is room");

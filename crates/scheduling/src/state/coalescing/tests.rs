@@ -77,7 +77,7 @@ fn an_item_joins_a_run_that_ends_before_its_own_would() {
     assert_eq!(TextsRequest::bulk(&[7]).accepted(&mut state), 1..2);
     assert_eq!(state.queue_depth(), 0);
     // It gets its rows even when the one that began the run has left.
-    state.cancel(&(0..1));
+    state.cancel(at(0), &(0..1));
     assert!(end(&mut state, 0).contains(&(0, 1)));
     let counts = state.counts();
     assert_eq!((counts.replied, counts.cancelled, counts.coalesced), (1, 1, 1));
