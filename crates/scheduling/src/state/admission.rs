@@ -43,7 +43,7 @@ const RETRIES_PART: f64 = 0.5;
 /// An eighth of the queue is kept for small requests: those of at most an eighth of what is kept.
 const KEPT_PART: usize = 8;
 
-/// Part of the workers' time for texts that seem to need more than their time by a single run.
+/// Part of the workers' time for requests that seem to need more than their time.
 const DOUBT_PART: f64 = 0.05;
 
 /// A request that asks to be taken.
@@ -108,8 +108,8 @@ pub(super) struct Admission {
     /// Of all rooms that are reserved: places, and nanoseconds of each priority.
     pub(super) reserved_items: usize,
     pub(super) reserved_ns: [u64; 2],
-    /// When a text was last run whose time seemed too short.
-    tried: Moment,
+    /// From when on a request is tried whose time seems too short; `None` before the first one.
+    next_try: Option<Moment>,
     /// Time that workers spent on interactive items, decaying.
     interactive_us: f64,
     /// When it was last brought up to date.
@@ -162,17 +162,17 @@ impl<T: Clone> SchedulerState<T> {
         self.decide(now, asked, new.tokens.len())
     }
 
-    /// Refuses what the engine cannot do in `time` however idle it is. What only single runs say so
-    /// of is tried again now and then, or one run that was disturbed would refuse a length for
-    /// ever; gives whether this is such a try.
+    /// Refuses what the engine cannot do in `time` however idle it is. Now and then it is tried all
+    /// the same, or a run or a start that was disturbed would refuse it for ever, since what is not
+    /// run is not measured anew; gives whether this is such a try.
     fn check_time(&mut self, now: Moment, runs: &[usize], time: Duration) -> Result<bool, Refusal> {
         let needed = self.least_time(runs).filter(|&needed| needed > time && !time.is_zero());
-        let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(false) };
-        let is_doubtful = self.cost().is_doubtful(self.waiting.shapes().row(longest));
-        if !is_doubtful || now < self.admission.tried + needed.div_f64(DOUBT_PART) {
+        let Some(needed) = needed else { return Ok(false) };
+        let later = now + needed.div_f64(DOUBT_PART);
+        if now < *self.admission.next_try.get_or_insert(later) {
             return Err(Refusal::TooShort { needed });
         }
-        self.admission.tried = now;
+        self.admission.next_try = Some(later);
         Ok(true)
     }
 

@@ -90,7 +90,7 @@ impl RunCost {
     }
 
     /// Whether requests alone measured the length: one run may have been disturbed.
-    pub(crate) fn is_doubtful(&self, bucket: Bucket) -> bool {
+    fn is_doubtful(&self, bucket: Bucket) -> bool {
         !self.measured.is_empty() && bucket.length > self.undoubted && !self.is_unmeasured(bucket)
     }
 

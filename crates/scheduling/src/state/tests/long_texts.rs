@@ -117,6 +117,31 @@ fn one_disturbed_run_locks_no_length_out() {
 }
 
 #[test]
+fn a_start_beside_a_load_locks_no_short_time_out() {
+    let mut state = slow_state();
+    let time = |length| (bucket(length), TRUE.predict(bucket(length)) * 7);
+    measure(&mut state, [8, 16, 32, 48, 64].map(time).to_vec());
+    let time = TRUE.predict(bucket(48)) * 4;
+    assert!(needed(&state, 48) > time, "{:?}", needed(&state, 48));
+    // Texts with four times the time that they take come every second.
+    let taken = (0..3600).filter(|second| offer(&mut state, 48, at(second * 1000), time)).count();
+    assert!(taken > 3000, "{taken}");
+}
+
+#[test]
+fn frequent_short_tries_leave_a_turn_to_a_long_one() {
+    let (mut state, mut random) = (slow_state(), fastrand::Rng::with_seed(4));
+    let mut now = run_disturbed(&mut state, 2000, at(0), 10.0);
+    let (end, time) = (now + Duration::from_secs(3600), TRUE.predict(bucket(2048)) * 2);
+    // Ten times a second comes a text with a fifth of the time that it takes.
+    while random.u32(0..50) > 0 || !offer(&mut state, 2000, now, time) {
+        offer(&mut state, 48, now, TRUE.predict(bucket(48)) / 5);
+        now = now + Duration::from_millis(100);
+        assert!(now < end, "its turn never comes");
+    }
+}
+
+#[test]
 fn a_text_that_takes_longer_than_its_time_is_tried_seldom() {
     let mut state = slow_state();
     let mut now = run_disturbed(&mut state, 8000, at(0), 1.0);
