@@ -22,6 +22,8 @@ pub(crate) struct Noting {
     pub(crate) token_time: Duration,
     /// Batches of more tokens do not fit; where it is zero, no session does.
     pub(crate) memory_tokens: usize,
+    /// How a batch fails that does not fit.
+    pub(crate) error: fn(String) -> EngineError,
     pub(crate) compiles: bool,
     /// Sessions that were opened, or could not be.
     pub(crate) sessions: Arc<AtomicUsize>,
@@ -43,6 +45,7 @@ impl Noting {
             run_time: Duration::ZERO,
             token_time: Duration::ZERO,
             memory_tokens: usize::MAX,
+            error: EngineError::OutOfMemory,
             compiles: false,
             sessions: Arc::default(),
             runs: Arc::default(),
@@ -71,10 +74,10 @@ impl Engine for Noting {
 
 impl Session for NotingSession {
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
-        let Noting { clock, run_time, token_time, memory_tokens, runs, .. } = &self.engine;
+        let Noting { clock, run_time, token_time, memory_tokens, error, runs, .. } = &self.engine;
         let bucket = batch.bucket();
         if bucket.tokens() > *memory_tokens {
-            return Err(EngineError::OutOfMemory("the batch is too large".to_owned()));
+            return Err(error("the batch is too large".to_owned()));
         }
         clock.advance(*run_time + *token_time * bucket.tokens() as u32);
         runs.lock().push(Some(bucket));

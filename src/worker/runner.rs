@@ -181,7 +181,7 @@ fn of_all(ran: Result<Once, EngineError>, items: usize) -> RunOutcome {
 }
 
 /// Whether the session can be used after this error.
-const fn survived(error: &EngineError) -> bool {
+pub(super) const fn survived(error: &EngineError) -> bool {
     matches!(error, EngineError::OutOfMemory(_) | EngineError::Transient(_))
 }
 

@@ -1,14 +1,16 @@
 //! Which shapes a worker runs before it is ready, and which while it idles.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use super::noting::Noting;
+use crate::engine::EngineError;
 use crate::progress::Progress;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::worker::pool::{PoolConfig, WorkerPool};
-use clock::{ManualClock, Moment};
+use clock::Moment;
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Bucket, TokenIds};
 use settings::WarmUp;
@@ -25,8 +27,12 @@ struct Started {
 impl Started {
     /// Waits until it is ready.
     fn new(warm_up: WarmUp, token_time: Duration, compiles: bool, workers: u64) -> Self {
-        let clock = Arc::new(ManualClock::default());
-        let engine = Noting { token_time, compiles, ..Noting::new(&clock) };
+        let engine = Noting { token_time, compiles, ..Noting::new(&Arc::default()) };
+        Self::of(engine, warm_up, workers)
+    }
+
+    fn of(engine: Noting, warm_up: WarmUp, workers: u64) -> Self {
+        let clock = Arc::clone(&engine.clock);
         let workers = Workers::new(workers).expect("in range");
         let config = SchedulerConfig::new(workers);
         let scheduler = Scheduler::new(config, shapes(), clock.clone());
@@ -46,7 +52,10 @@ impl Started {
     /// Lengths of the shapes that ran after that, once all of them have. Time goes on for workers
     /// that wait for it.
     fn later(&self) -> Vec<usize> {
+        let sessions = || self.engine.sessions.load(Ordering::SeqCst);
+        let all = sessions();
         while self.progress.step().is_some() {
+            assert_eq!(sessions(), all, "a worker was replaced");
             self.engine.clock.advance(Duration::from_millis(10));
             // A check that is late already wakes the workers and is not run.
             let ids = TokenIds::new(&[0, 2]);
@@ -83,6 +92,15 @@ fn only_one_worker_runs_the_long_shapes() {
     let started = Started::new(WarmUp::Common, FAST, false, 3);
     let long = started.later().into_iter().filter(|&length| length > 512).count();
     assert_eq!(long, 4);
+}
+
+#[test]
+fn shapes_that_cannot_be_run_are_passed_over_and_the_worker_is_kept() {
+    for error in [EngineError::OutOfMemory, EngineError::Transient] {
+        let (token_time, memory_tokens) = (FAST, 3000);
+        let engine = Noting { token_time, memory_tokens, error, ..Noting::new(&Arc::default()) };
+        assert_eq!(Started::of(engine, WarmUp::Common, 1).later(), [1024, 2048]);
+    }
 }
 
 #[test]

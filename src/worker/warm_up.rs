@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::runner::survived;
 use super::{Worker, WorkerEvent};
 use crate::engine::{EngineError, Session};
 use clock::Moment;
@@ -49,8 +50,9 @@ impl Worker {
         Ok(WarmedUp { measured: ran, left })
     }
 
-    /// Runs the next remaining shape. A shape that would take too long, or does not fit memory, is
-    /// passed over, and so are all later shapes, which are longer.
+    /// Runs the next remaining shape. A shape that would take too long, or that cannot be run, is
+    /// passed over, and so are all later shapes, which are longer. A new session could not run it
+    /// either, and while the worker idles nobody needs it.
     pub(super) fn warm_up_next(
         &self,
         session: &mut dyn Session,
@@ -64,14 +66,9 @@ impl Worker {
         let done = match ran {
             Ok(Some(_)) => 1,
             Ok(None) => left.len(),
-            Err(EngineError::OutOfMemory(reason)) => {
+            Err(error) if survived(&error) => {
                 let Bucket { rows, length } = bucket;
-                tracing::warn!(
-                    rows,
-                    length,
-                    reason,
-                    "there is no memory for a batch of this shape"
-                );
+                tracing::warn!(rows, length, %error, "no batch of this shape can be warmed up");
                 left.len()
             }
             Err(error) => return Err(error),
