@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::engine::{EngineError, Session};
+use crate::engine::{BatchOutput, EngineError, Session};
 use crate::metrics::BatchFigures;
 use crate::scheduler::{Incidents, RowOrError, RunError, TextRow};
 use clock::Clock;
@@ -31,13 +31,6 @@ pub(crate) struct RunOutcome {
     /// The batch ran in parts, or some of its texts ran again. So its time does not fit the cost
     /// model.
     pub(crate) in_parts: bool,
-}
-
-/// The result of a batch that ran in one part.
-struct Once {
-    rows: Vec<TextRow>,
-    /// Some rows had NaN or infinity and ran again.
-    ran_again: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -100,7 +93,7 @@ impl<'a> Runner<'a> {
         priority: Priority,
         items: &[TokenIds],
         record: &dyn Fn(&BatchFigures),
-    ) -> Result<Once, EngineError> {
+    ) -> Result<RunOutcome, EngineError> {
         let started = self.clock.now();
         let batch = batch(bucket, priority, items)?;
         let session = &mut *self.session;
@@ -114,70 +107,70 @@ impl<'a> Runner<'a> {
             whole: self.clock.now().since(started),
             stages: output.times,
         });
-        let ran_again = rows.iter().any(|row| row.lost.is_some());
+        let mut in_parts = false;
         for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
-            // NaN and infinity spread over the row, to its other texts too.
-            if !batch.is_alone(item) {
-                *row = self.run_alone(priority, &items[item])?;
-                if row.lost.is_none() {
-                    continue;
-                }
-            }
-            self.incidents.rows_not_finite.add(1);
-            match self.rescue(priority, &items[item]) {
-                None => {}
-                Some(Ok(rescued)) => {
-                    let finite = rescued.lost.is_none();
-                    self.incidents.rows_rescued.add(u64::from(finite));
-                    tracing::warn!(worker = self.worker, finite, "a row was run again");
-                    *row = rescued;
-                }
-                Some(Err(error)) => {
-                    tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
-                }
-            }
+            in_parts = true;
+            self.run_again(priority, &items[item], batch.is_alone(item), row)?;
         }
-        Ok(Once { rows, ran_again })
+        Ok(RunOutcome { rows: rows.into_iter().map(Ok).collect(), error: None, in_parts })
     }
 
-    /// Runs a text in a row of its own.
-    fn run_alone(&mut self, priority: Priority, ids: &TokenIds) -> Result<TextRow, EngineError> {
-        let batch = batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids))?;
-        let session = &mut *self.session;
-        let output = catch_panic(|| session.run(&batch))?;
-        Ok(TextRow::of(&output, batch.places()[0], ids))
-    }
-
-    /// Runs a text in the rescue precision; `None` if the engine has none.
-    fn rescue(
+    /// Runs a text whose row has NaN or infinity again: alone, since they spread over a row to its
+    /// other texts, and then in the rescue precision if there is one.
+    fn run_again(
         &mut self,
         priority: Priority,
         ids: &TokenIds,
-    ) -> Option<Result<TextRow, EngineError>> {
-        let batch = match batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids)) {
-            Ok(batch) => batch,
-            Err(error) => return Some(Err(error)),
-        };
+        was_alone: bool,
+        row: &mut TextRow,
+    ) -> Result<(), EngineError> {
+        let alone = batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids))?;
+        if !was_alone {
+            let again = self.try_again(&alone, |session, alone| session.run(alone).map(Some))?;
+            if let Some(again) = again {
+                *row = again;
+            }
+            if row.lost.is_none() {
+                return Ok(());
+            }
+        }
+        self.incidents.rows_not_finite.add(1);
+        match self.try_again(&alone, |session, alone| session.rescue(alone).transpose()) {
+            Ok(None) => {}
+            Ok(Some(rescued)) => {
+                let finite = rescued.lost.is_none();
+                self.incidents.rows_rescued.add(u64::from(finite));
+                tracing::warn!(worker = self.worker, finite, "a row was run again");
+                *row = TextRow { rescued: true, ..rescued };
+            }
+            Err(error) => {
+                tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
+            }
+        }
+        Ok(())
+    }
+
+    /// The row of a batch of one text; `None` if it cannot be run in this way.
+    fn try_again(
+        &mut self,
+        alone: &Batch,
+        run: impl for<'s> FnOnce(
+            &'s mut dyn Session,
+            &Batch,
+        ) -> Result<Option<BatchOutput<'s>>, EngineError>,
+    ) -> Result<Option<TextRow>, EngineError> {
         let session = &mut *self.session;
-        let ran = catch_panic(|| session.rescue(&batch).transpose()).transpose()?;
-        let place = batch.places()[0];
-        let row = |output| TextRow { rescued: true, ..TextRow::of(&output, place, ids) };
-        Some(ran.map(row))
+        let output = catch_panic(|| run(session, alone))?;
+        Ok(output.map(|output| TextRow::of(&output, alone.places()[0], &alone.items()[0])))
     }
 }
 
 /// The outcome for each item of one run.
-fn of_all(ran: Result<Once, EngineError>, items: usize) -> RunOutcome {
-    match ran {
-        Ok(Once { rows, ran_again }) => {
-            let rows = rows.into_iter().map(Ok).collect();
-            RunOutcome { rows, error: None, in_parts: ran_again }
-        }
-        Err(error) => {
-            let failed = Err(RunError::EngineFailed(error.to_string()));
-            RunOutcome { rows: vec![failed; items], error: Some(error), in_parts: false }
-        }
-    }
+fn of_all(ran: Result<RunOutcome, EngineError>, items: usize) -> RunOutcome {
+    ran.unwrap_or_else(|error| {
+        let failed = Err(RunError::EngineFailed(error.to_string()));
+        RunOutcome { rows: vec![failed; items], error: Some(error), in_parts: false }
+    })
 }
 
 /// Whether the session can be used after this error.
@@ -212,7 +205,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::BatchOutput;
     use crate::engine::fake::RowBuffers;
     use clock::ManualClock;
 
