@@ -107,12 +107,15 @@ impl<'a> Runner<'a> {
             whole: self.clock.now().since(started),
             stages: output.times,
         });
-        let mut in_parts = false;
+        let (mut error, mut in_parts) = (None, false);
         for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
             in_parts = true;
-            self.run_again(priority, &items[item], batch.is_alone(item), row)?;
+            // A session that did not survive is not used again, and the other rows are there.
+            if error.is_none() {
+                error = self.run_again(priority, &items[item], batch.is_alone(item), row).err();
+            }
         }
-        Ok(RunOutcome { rows: rows.into_iter().map(Ok).collect(), error: None, in_parts })
+        Ok(RunOutcome { rows: rows.into_iter().map(Ok).collect(), error, in_parts })
     }
 
     /// Runs a text whose row has NaN or infinity again: alone, since they spread over a row to its
@@ -135,22 +138,18 @@ impl<'a> Runner<'a> {
             }
         }
         self.incidents.rows_not_finite.add(1);
-        match self.try_again(&alone, |session, alone| session.rescue(alone).transpose()) {
-            Ok(None) => {}
-            Ok(Some(rescued)) => {
-                let finite = rescued.lost.is_none();
-                self.incidents.rows_rescued.add(u64::from(finite));
-                tracing::warn!(worker = self.worker, finite, "a row was run again");
-                *row = TextRow { rescued: true, ..rescued };
-            }
-            Err(error) => {
-                tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
-            }
+        let rescued = self.try_again(&alone, |session, alone| session.rescue(alone).transpose())?;
+        if let Some(rescued) = rescued {
+            let finite = rescued.lost.is_none();
+            self.incidents.rows_rescued.add(u64::from(finite));
+            tracing::warn!(worker = self.worker, finite, "a row was run again");
+            *row = TextRow { rescued: true, ..rescued };
         }
         Ok(())
     }
 
-    /// The row of a batch of one text; `None` if it cannot be run in this way.
+    /// The row of a batch of one text; `None` if it cannot be run in this way, and the session
+    /// survived that.
     fn try_again(
         &mut self,
         alone: &Batch,
@@ -160,8 +159,16 @@ impl<'a> Runner<'a> {
         ) -> Result<Option<BatchOutput<'s>>, EngineError>,
     ) -> Result<Option<TextRow>, EngineError> {
         let session = &mut *self.session;
-        let output = catch_panic(|| run(session, alone))?;
-        Ok(output.map(|output| TextRow::of(&output, alone.places()[0], &alone.items()[0])))
+        match catch_panic(|| run(session, alone)) {
+            Err(error) if survived(&error) => {
+                tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
+                Ok(None)
+            }
+            ran => {
+                let row = |output| TextRow::of(&output, alone.places()[0], &alone.items()[0]);
+                Ok(ran?.map(row))
+            }
+        }
     }
 }
 
@@ -269,6 +276,47 @@ mod tests {
         for (value, ran_again, took) in [(1.0, false, 1), (f32::INFINITY, true, 3)] {
             let SeenRun { outcome, seconds, .. } = run(&[shape(1, 8), shape(1, 16)], 2, value);
             assert_eq!((outcome.in_parts, seconds), (ran_again, took));
+        }
+    }
+
+    /// Each row is infinite, and the rescue fails in this way.
+    struct Hopeless {
+        rows: RowBuffers,
+        rescue: fn() -> EngineError,
+    }
+
+    impl Session for Hopeless {
+        fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
+            self.rows.resize(batch.bucket());
+            self.rows.dense.fill(f32::INFINITY);
+            self.rows.token_weights.fill(1.0);
+            Ok(self.rows.output())
+        }
+
+        fn rescue(&mut self, _: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
+            Some(Err((self.rescue)()))
+        }
+    }
+
+    #[test]
+    fn a_session_that_does_not_survive_a_rescue_is_not_used_again() {
+        let rescues: [(fn() -> EngineError, u64); 3] = [
+            (|| EngineError::Transient("scripted".to_owned()), 2),
+            (|| EngineError::SessionLost("scripted".to_owned()), 1),
+            (|| panic!("scripted"), 1),
+        ];
+        for (rescue, tried) in rescues {
+            let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
+            let session = Box::new(Hopeless { rows: RowBuffers::new(4, 0), rescue });
+            let shapes = Shapes::new(vec![shape(1, 8), shape(2, 8)], false);
+            let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
+            // Each has a row of its own.
+            let items = [TokenIds::new(&[7; 8]), TokenIds::new(&[8; 8])];
+            let outcome = runner.run(shape(2, 8), Priority::Bulk, &items, &|_| {});
+            let is_lost = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_some());
+            assert!(outcome.rows.len() == 2 && outcome.rows.iter().all(is_lost));
+            assert_eq!((outcome.error.is_some(), outcome.in_parts), (tried == 1, true));
+            assert_eq!(incidents.rows_not_finite.get(), tried);
         }
     }
 

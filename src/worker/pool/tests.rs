@@ -6,7 +6,7 @@ use super::*;
 use crate::engine::fake::{
     FakeEngine, FakeScript, Gate, ScriptedFault, expected_dense, expected_weights,
 };
-use crate::scheduler::{RunError, SchedulerConfig, Submission, Ticket};
+use crate::scheduler::{RunError, SchedulerConfig, Snapshot, Submission, Ticket};
 use clock::RealClock;
 use scheduling::Refusal;
 use scheduling::batch::plan::Shapes;
@@ -242,6 +242,31 @@ async fn a_row_that_is_not_finite_is_run_again_in_the_rescue_precision() {
         let incidents = pool.scheduler.incidents();
         assert_eq!(incidents.rows_not_finite.get(), 1);
         assert_eq!(incidents.rows_rescued.get(), u64::from(rescues));
+    }
+}
+
+#[tokio::test]
+async fn a_second_run_that_fails_takes_no_other_text_along() {
+    // The first two share a row.
+    let items = [ids(1, 40), ids(2, 40), ids(3, 128)];
+    let scripted = || "scripted".to_owned();
+    for (error, failed, restarts) in [
+        (EngineError::Transient(scripted()), 1, 0),
+        (EngineError::OutOfMemory(scripted()), 1, 0),
+        (EngineError::SessionLost(scripted()), 2, 1),
+    ] {
+        let fault = ScriptedFault::Fail(error);
+        let script = faults([(1, ScriptedFault::NotFinite), (2, fault)]);
+        let (pool, results) = run_together(script, &items).await;
+        for (ids, rows) in items.iter().zip(results) {
+            match rows {
+                Ok(rows) => assert_rows(std::slice::from_ref(ids), &rows),
+                Err(error) => assert_eq!(error, RunError::NonFinite { item: 0 }),
+            }
+        }
+        pool.run(&[ids(9, 9)]).await.expect("a session runs it");
+        let Snapshot { counts, workers, .. } = pool.scheduler.snapshot();
+        assert_eq!((counts.failed, workers.restarts, counts.batches), (failed, restarts, 3));
     }
 }
 
