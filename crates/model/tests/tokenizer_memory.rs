@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use model::package::ModelPackage;
 use model::package::manifest::PromptName;
-use model::tokenize::{TextTokenizer, TokenizeError};
+use model::tokenize::{Keep, Offsets, TextTokenizer, TokenizeError, TokenizeOptions};
 use settings::{Normalization, SpecialTokenText};
 
 /// Bytes of each text: so many that what a text of any length needs does not count.
@@ -124,6 +124,31 @@ fn work_ends_as_soon_as_nobody_waits() {
             // The thread goes on with other texts.
             let next = tokenizer.tokenize("a quick test", None, &|| true).expect(name);
             assert_eq!(next, before, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_walk_that_finds_places_asks_too_whether_somebody_waits() {
+    for normalization in [Normalization::Sentencepiece, Normalization::Huggingface] {
+        let tokenizer = tokenizer(normalization);
+        for (name, repeated) in TEXTS {
+            // It ends at the last token, which stands at the end.
+            let text = [&text_of(repeated), " b"].concat();
+            let [ids, both] = [Offsets::Skip, Offsets::Find].map(|offsets| {
+                let asked = Cell::new(0);
+                let wanted = || {
+                    asked.set(asked.get() + 1);
+                    true
+                };
+                let options = TokenizeOptions { prompt: None, keep: Keep::All, offsets };
+                tokenizer.tokenize_with(&text, options, &wanted).expect("it is tokenized");
+                asked.get()
+            });
+            assert!(
+                both >= ids + text.len() / UNASKED_MAX,
+                "{normalization:?}, {name}: asked {ids} times for ids, {both} times with places"
+            );
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::META;
 use super::charsmap::Charsmap;
+use super::found::WantedPoll;
+use super::{META, TokenizeError};
 
 /// Bytes of text that are read at once.
 const STRETCH: usize = 4096;
@@ -89,23 +90,36 @@ impl Normalizer {
 
     /// Tells of each character of a text's normal form which characters of the text it comes from,
     /// until `take` says that it has enough. A `▁` that stands for a gap comes from none.
-    pub(super) fn sources(&self, text: &str, mut take: impl FnMut(Range<usize>) -> bool) {
+    ///
+    /// # Errors
+    /// `Unwanted`, as soon as nobody waits.
+    pub(super) fn sources(
+        &self,
+        text: &str,
+        poll: &mut WantedPoll<'_>,
+        mut take: impl FnMut(Range<usize>) -> bool,
+    ) -> Result<(), TokenizeError> {
         let mut normalizing = Normalizing { run_max: 1, ..self.of(text) };
         let (mut normal, mut start) = (Vec::new(), 0);
         loop {
-            let (at, held) = (normalizing.at, normalizing.held.chars().count());
+            // What is held is put first, as soon as anything is put.
+            let (at, held_bytes) = (normalizing.at, normalizing.held.len());
             normal.clear();
             if !normalizing.step(&mut normal) {
                 break;
             }
-            let end = start + text[at..normalizing.at].chars().count();
+            let characters = text[at..normalizing.at].chars().count();
+            // What puts nothing counts too: it may be nearly the whole text. What became a space
+            // before may have had more bytes.
+            poll.spend(characters * size_of::<char>())?;
+            let end = start + characters;
             let put = std::str::from_utf8(&normal).expect("characters are put whole");
-            for (position, character) in put.chars().enumerate() {
+            for (place, character) in put.char_indices() {
                 // A gap's mark is never the last one: it comes with what stands behind the gap.
-                let is_last = put.chars().nth(position + 1).is_none();
-                let is_gap = position < held || (character == META && !is_last);
+                let is_last = place + character.len_utf8() == put.len();
+                let is_gap = place < held_bytes || (character == META && !is_last);
                 if take(if is_gap { start..start } else { start..end }) {
-                    return;
+                    return Ok(());
                 }
             }
             start = end;
@@ -113,6 +127,7 @@ impl Normalizer {
         if normalizing.ends_with_gap() {
             take(start..start);
         }
+        Ok(())
     }
 }
 
@@ -418,10 +433,11 @@ mod tests {
         ] {
             let normalizer = Normalizer::new(Charsmap::of(MAP), Lookup::Longest, gaps);
             let mut seen = Vec::new();
-            normalizer.sources(text, |source| {
+            let take = |source| {
                 seen.push(source);
                 false
-            });
+            };
+            normalizer.sources(text, &mut WantedPoll::new(&|| true), take).expect("it is wanted");
             assert_eq!(seen, expected, "{text:?}");
             let characters = normal(Lookup::Longest, gaps, text).chars().count();
             assert_eq!(seen.len(), characters, "{text:?}");

@@ -2,6 +2,10 @@
 
 use super::*;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// What takes longer has no end that anybody waits for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn tiny() -> (PathBuf, Manifest) {
     let package = ModelPackage::open(&testing::tiny()).expect("the fixture is whole");
@@ -245,9 +249,7 @@ fn a_file_that_does_not_put_special_tokens_around_a_text_is_refused() {
 }
 
 /// As `save_pretrained` of transformers 4.38 and later writes an XLM-R tokenizer.
-#[test]
-fn a_tokenizer_saved_by_transformers_has_the_same_ids() {
-    let (_, manifest) = tiny();
+fn saved_by_transformers() -> Value {
     let mut saved = tiny_file();
     let steps = saved["normalizer"]["normalizers"].as_array().expect("it is a list");
     let map = steps.iter().find(|step| step["type"] == "Precompiled").expect("it has a map");
@@ -259,6 +261,13 @@ fn a_tokenizer_saved_by_transformers_has_the_same_ids() {
     saved["pre_tokenizer"] = json!({
         "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true,
     });
+    saved
+}
+
+#[test]
+fn a_tokenizer_saved_by_transformers_has_the_same_ids() {
+    let (_, manifest) = tiny();
+    let saved = saved_by_transformers();
     let [original, saved] = [tiny_file(), saved].map(|file| read(&file, &manifest, None));
     let (original, saved) = (original.expect("it fits"), saved.expect("it fits"));
     for text in ["a  b", "  -h, --help", "\n  x", "x  ", " ", "a \u{3000} b"] {
@@ -312,6 +321,23 @@ fn every_character_but_gaps_is_in_the_stretch_of_a_token() {
             assert_eq!(found.concat().replace('-', ""), expected, "{text:?} {found:?}");
         }
     }
+}
+
+/// 1 MiB of white space that is held until a word follows. The time of a walk that counts all of it
+/// again and again grows with its square: it took minutes.
+#[test]
+fn places_behind_white_space_that_is_held_are_found_soon() {
+    const HELD: usize = 500_000;
+    let (_, manifest) = tiny();
+    let tokenizer = read(&saved_by_transformers(), &manifest, Some(Normalization::Huggingface));
+    let tokenizer = tokenizer.expect("it fits");
+    let text = ["a", &"\u{85}".repeat(HELD), "b"].concat();
+    let begin = Instant::now();
+    let options = TokenizeOptions { prompt: None, keep: Keep::ModelLimit, offsets: Offsets::Find };
+    let seen = tokenizer.tokenize_with(&text, options, &|| begin.elapsed() < PATIENCE);
+    let spans = seen.expect("it is done in seconds").spans;
+    assert_eq!(spans.first().map(|span| (span.start, span.end)), Some((0, 1)));
+    assert_eq!(spans.last().map(|span| (span.start, span.end)), Some((HELD + 1, HELD + 2)));
 }
 
 #[test]

@@ -178,15 +178,15 @@ impl XlmR {
                 Part::Words(at) => {
                     // One character becomes one space, so that places stay as they are.
                     let words = self.with_spaces(&text[at.clone()]);
-                    let mut spent = Ok(());
-                    self.normalizer.sources(&words, |source| {
+                    self.normalizer.sources(&words, poll, |source| {
                         collector.take(start + source.start..start + source.end);
-                        spent = poll.spend(1);
-                        collector.is_full() || spent.is_err()
-                    });
-                    spent?;
+                        collector.is_full()
+                    })?;
                 }
-                Part::Added { .. } => collector.take(start..end),
+                Part::Added { .. } => {
+                    collector.take(start..end);
+                    poll.spend(at.len())?;
+                }
             }
             (bytes, characters) = (at.end, end);
         }
