@@ -83,8 +83,8 @@ pub(crate) fn fitting<'a>(
     Ok(fits)
 }
 
-/// The best plan for each target, out of plans with equal profiles. All workers of a server need
-/// equal buckets and precision.
+/// The best plan for each target, out of plans with equal profiles and precision: all workers of a
+/// server need equal buckets, and it names one precision.
 ///
 /// # Errors
 /// Those of [`fitting`], or that the plans differ.
@@ -96,13 +96,15 @@ pub(crate) fn fitting_all<'a>(
     let of_each = |target| fitting(manifest, target, buckets);
     let fits: Vec<_> = targets.iter().map(of_each).collect::<Result<_, _>>()?;
     let alike = |first: &&PlanEntry| {
-        let same = |other: &&&PlanEntry| other.profiles == first.profiles;
+        let same = |other: &&&PlanEntry| {
+            other.profiles == first.profiles && other.precision == first.precision
+        };
         fits.iter().map(|plans| plans.iter().find(same).copied()).collect::<Option<Vec<_>>>()
     };
     let found = fits.first().and_then(|plans| plans.iter().find_map(alike));
     found.ok_or_else(|| {
-        "the GPUs of one server need plans of the same profiles, and those that fit them have \
-         others"
+        "the GPUs of one server need plans of the same profiles and precision, and those that fit \
+         them have others"
             .to_owned()
     })
 }
@@ -347,12 +349,22 @@ mod tests {
     }
 
     #[test]
-    fn gpus_of_one_server_run_plans_of_the_same_profiles() {
+    fn gpus_of_one_server_run_plans_of_the_same_profiles_and_precision() {
         let gpus = [gpu(0, 9, 0), gpu(1, 8, 9)];
         let (first, other) = (("first", "9.0", 16), ("other", "8.9", 16));
         let both = chosen(&manifest(&[first, other, ("latest", "9.0", 32)]), &gpus);
         assert_eq!(both, Ok(vec!["first".to_owned(), "other".to_owned()]));
         let differ = chosen(&manifest(&[("latest", "9.0", 32), other]), &gpus);
-        assert!(differ.is_err_and(|said| said.contains("need plans of the same profiles")));
+        let said = "need plans of the same profiles and precision";
+        assert!(differ.is_err_and(|error| error.contains(said)));
+        // Two in f32 are better than one in f16 beside one in f32.
+        let in_f32 = |plans: &[(&str, &str, u32)], which: &[usize]| {
+            let mut manifest = manifest(plans);
+            which.iter().for_each(|&plan| manifest.plans[plan].precision = "f32".to_owned());
+            chosen(&manifest, &gpus)
+        };
+        let both = in_f32(&[first, other, ("single", "9.0", 16)], &[1, 2]);
+        assert_eq!(both, Ok(vec!["single".to_owned(), "other".to_owned()]));
+        assert!(in_f32(&[first, other], &[1]).is_err_and(|error| error.contains(said)));
     }
 }
