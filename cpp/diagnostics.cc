@@ -95,10 +95,9 @@ class ProcessLogger final : public nvinfer1::ILogger {
 
     void log(Severity level, nvinfer1::AsciiChar const* text) noexcept override {
         try {
-            bool const gathered = gather(level, text);
+            bool const reported_later = gather(level, text);
             LogSink const sink = sink_;
             if (sink != nullptr) {
-                bool const reported_later = gathered && level <= LogLevel::kWARNING;
                 sink(kFlavour, reported_later ? duovec::Severity::kVerbose : severity_of(level),
                      text);
             }
@@ -109,12 +108,14 @@ class ProcessLogger final : public nvinfer1::ILogger {
     }
 
  private:
+    /// Whether somebody who has heard the line reports it.
     bool gather(Severity level, std::string const& text) {
         std::lock_guard const lock(mutex_);
+        bool reported_later = false;
         for (Diagnostics* const diagnostics : attached_) {
-            diagnostics->add_line(level, text);
+            reported_later |= diagnostics->add_line(level, text);
         }
-        return !attached_.empty();
+        return reported_later;
     }
 
     std::atomic<LogSink> sink_ = nullptr;
@@ -128,15 +129,18 @@ nvinfer1::ILogger& logger() { return ProcessLogger::instance(); }
 
 void set_log_sink(LogSink sink) { ProcessLogger::instance().set_sink(sink); }
 
-Diagnostics::Diagnostics(Hearing hearing) {
-    if (hearing == Hearing::kLog) {
+Diagnostics::Diagnostics(Hearing hearing) : hearing_(hearing) {
+    if (hearing != Hearing::kRecorder) {
         ProcessLogger::instance().attach(this);
     }
 }
 
 Diagnostics::~Diagnostics() noexcept { ProcessLogger::instance().detach(this); }
 
-void Diagnostics::add_line(LogLevel level, std::string const& line) {
+bool Diagnostics::add_line(LogLevel level, std::string const& line) {
+    if (hearing_ == Hearing::kErrors && level > LogLevel::kERROR) {
+        return false;
+    }
     std::lock_guard const lock(mutex_);
     if (level <= LogLevel::kERROR) {
         add_once(error_lines_, is_framing(line) ? "" : cleaned(line));
@@ -152,6 +156,7 @@ void Diagnostics::add_line(LogLevel level, std::string const& line) {
     } else if (line.starts_with(kLayerList)) {
         told_.layers = count_layers(line);
     }
+    return level <= LogLevel::kWARNING;
 }
 
 void Diagnostics::add_parser_errors(nvonnxparser::IParser const& parser) {

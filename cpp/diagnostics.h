@@ -29,6 +29,8 @@ enum class Hearing {
     /// The process's log too. Errors and warnings then reach the sink as kVerbose only: whoever
     /// made the Diagnostics reports them once.
     kLog,
+    /// The log's errors alone: who reports no warnings leaves them to the sink as they are.
+    kErrors,
     /// Nothing, so that it may live as long as an engine.
     kRecorder,
 };
@@ -65,8 +67,8 @@ class Diagnostics final : public nvinfer1::IErrorRecorder {
         throw Error(kind(otherwise), what + ": " + errors("it gives no reason"));
     }
 
-    /// Called by the logger.
-    void add_line(nvinfer1::ILogger::Severity severity, std::string const& line);
+    /// Called by the logger. Whether whoever made this reports the line.
+    bool add_line(nvinfer1::ILogger::Severity severity, std::string const& line);
 
     // What the library calls as IErrorRecorder.
     std::int32_t getNbErrors() const noexcept override;
@@ -84,6 +86,7 @@ class Diagnostics final : public nvinfer1::IErrorRecorder {
         std::string text;
     };
 
+    Hearing hearing_;
     mutable std::mutex mutex_;
     std::vector<Recorded> recorded_;
     std::vector<std::string> parser_errors_;

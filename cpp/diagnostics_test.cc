@@ -5,6 +5,7 @@
 #include "testing/check.h"
 
 using duovec::DUOVEC_FLAVOUR::Diagnostics;
+using duovec::DUOVEC_FLAVOUR::Hearing;
 using duovec::DUOVEC_FLAVOUR::logger;
 using duovec::testing::contains;
 using nvinfer1::ErrorCode;
@@ -99,10 +100,24 @@ TEST(what_is_reported_as_one_message_is_no_error_line_too) {
         Diagnostics const diagnostics;
         logger().log(ILogger::Severity::kERROR, "while somebody gathers");
         CHECK(last_line().severity == duovec::Severity::kVerbose);
+        logger().log(ILogger::Severity::kWARNING, "while somebody gathers warnings");
+        CHECK(last_line().severity == duovec::Severity::kVerbose);
     }
     logger().log(ILogger::Severity::kERROR, "while nobody gathers");
     CHECK(last_line().severity == duovec::Severity::kError);
     CHECK(last_line().text == "while nobody gathers");
+    duovec::DUOVEC_FLAVOUR::set_log_sink(nullptr);
+}
+
+TEST(warnings_that_nobody_reports_stay_warnings) {
+    duovec::DUOVEC_FLAVOUR::set_log_sink(keep);
+    Diagnostics const loading(Hearing::kErrors);
+    Diagnostics const loading_beside_it(Hearing::kErrors);
+    logger().log(ILogger::Severity::kERROR, "it cannot be read");
+    CHECK(last_line().severity == duovec::Severity::kVerbose);
+    logger().log(ILogger::Severity::kWARNING, "it is of another GPU");
+    CHECK(last_line().severity == duovec::Severity::kWarning);
+    CHECK(loading.errors("nothing") == "it cannot be read");
     duovec::DUOVEC_FLAVOUR::set_log_sink(nullptr);
 }
 

@@ -182,7 +182,7 @@ LoadedEngine::~LoadedEngine() {
 void LoadedEngine::check_header(std::span<std::uint8_t const> plan) {
     bool suboptimal = false;
     {
-        Diagnostics const heard;
+        Diagnostics const heard(Hearing::kErrors);
         std::string const problem = invalidity(*runtime_, plan, suboptimal);
         if (!problem.empty()) {
             reject(heard.errors(problem) == problem ? problem : problem + ": " + heard.errors(""));
@@ -200,7 +200,7 @@ void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
 #ifdef DUOVEC_RTX
     check_header(plan);
 #endif
-    Diagnostics heard;
+    Diagnostics const heard(Hearing::kErrors);
     engine_.reset(runtime_->deserializeCudaEngine(plan.data(), plan.size()));
     if (engine_ != nullptr) {
         return;

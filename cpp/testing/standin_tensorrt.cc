@@ -100,6 +100,9 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
     if (is_set("deserialize_fails")) {
         return fail(ErrorCode::kFAILED_INITIALIZATION, "scripted: the plan cannot be read");
     }
+    if (is_set("deserialize_warns")) {
+        reporter_.log(ILogger::Severity::kWARNING, "scripted: the plan is of another model of GPU");
+    }
     try {
         std::string_view const text(static_cast<char const*>(blob), blob == nullptr ? 0 : size);
         StandinPlan plan = parse_plan(text, kFlavourName);

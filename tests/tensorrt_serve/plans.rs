@@ -7,8 +7,8 @@ use model::package::edit::PackageEditor;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
 
-use crate::support::{Server, has};
-use crate::{Package, ask, standins};
+use crate::support::{Server, has, run};
+use crate::{Package, ask, flavours, standins};
 
 /// Files with kernels that lie in the package.
 fn kernel_files(package: &Package) -> Vec<PathBuf> {
@@ -146,6 +146,18 @@ fn check_prints_a_line_for_everything() {
     assert_eq!(ill.code, Some(1));
     assert!(ill.stdout.contains("BAD   device: the driver shows no GPU"), "{}", ill.stdout);
     assert!(ill.stderr.contains("is not well: device: "), "{}", ill.stderr);
+}
+
+#[test]
+fn what_the_library_warns_of_while_plans_are_loaded_is_in_the_log() {
+    for flavour in flavours() {
+        let package = Package::new(flavour);
+        let mut command = package.command("check", flavour.name(), "deserialize_warns");
+        let said = run(command.args(["--devices", "0,1", "--log-level", "warn"]));
+        // Once for each GPU, although the other one loads its plan at the same time.
+        let warning = "scripted: the plan is of another model of GPU";
+        assert_eq!(said.with_code(0).stderr.matches(warning).count(), 2, "{}", said.stderr);
+    }
 }
 
 #[test]
