@@ -285,6 +285,28 @@ fn each_model_of_gpu_gets_a_plan_of_its_own() {
     has(&ended.stderr, &[words, "--flavour tensorrt --device 1"]);
 }
 
+#[test]
+fn models_of_gpu_whose_plans_differ_get_equal_ones_by_the_commands_of_the_refusal() {
+    let package = with_graph(PlanFlavour::TensorRt);
+    let built = |flags: &[&str]| {
+        run(building(&package, flags).env(FAULTS, "unlike_devices")).with_code(0);
+    };
+    let serve = || {
+        let mut command = package.command("serve", "tensorrt", "unlike_devices");
+        command.args(["--devices", "0,1"]);
+        command
+    };
+    built(&["--profiles", "own=1x8:4x16:16x64"]);
+    built(&["--device", "1"]);
+    let ended = run(serve().args(["--port", "0", "--log-level", "off"]));
+    let command = format!("duovec build-engine {} --flavour", package.package.path().display());
+    let commands = format!(" with: {command} tensorrt && {command} tensorrt --device 1");
+    has(&ended.with_code(1).stderr, &["need plans of the same profiles", &commands]);
+    built(&[]);
+    built(&["--device", "1"]);
+    drop(Server::ready(&mut serve()));
+}
+
 /// Ways in which a plan whose entry fits is none for the library.
 fn spoil(package: &Package, how: &str) {
     let entry = &plans(package)[0];

@@ -11,7 +11,7 @@ use model::package::manifest::plan::PlanEntry;
 use super::choose::{self, Target};
 use super::ffi::{BridgeError, EngineRequest, Library, PlanEngine};
 use super::kernels::KernelFile;
-use super::machine::{GpuMachine, no_plan, refused, target};
+use super::machine::{GpuMachine, no_common_plan, no_plan, refused, target};
 use super::plan::{outputs, size};
 use super::{TensorRtOptions, fault};
 
@@ -58,8 +58,10 @@ impl LoadedPlans {
                 let lacks = |target: &&Target<'_>| {
                     choose::fitting(manifest, target, &options.buckets).is_err()
                 };
-                let lacking = targets.iter().find(lacks).unwrap_or(&targets[0]);
-                EngineError::NotAvailable(no_plan(lacking, package, &refusal))
+                EngineError::NotAvailable(match targets.iter().find(lacks) {
+                    Some(lacking) => no_plan(lacking, package, &refusal),
+                    None => no_common_plan(&targets, package, &refusal),
+                })
             })?;
         let Some(&entry) = entries.first() else {
             return Err(EngineError::NotAvailable("no GPU is named".to_owned()));

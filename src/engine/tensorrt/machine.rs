@@ -1,5 +1,7 @@
 //! The opened libraries with the GPUs that the options name.
 
+use std::collections::HashSet;
+
 use crate::engine::cuda::{Cuda, CudaDevice};
 use crate::engine::{EngineError, LostGpu};
 use model::package::ModelPackage;
@@ -75,6 +77,27 @@ pub(crate) fn no_plan(target: &choose::Target<'_>, package: &ModelPackage, why: 
     let (flavour, directory) = (target.flavour, package.directory().display());
     let command = build_command(target, package);
     format!("no plan of {flavour} in {directory} fits: {why}; build one with: {command}")
+}
+
+/// The message that each GPU has a plan and that these differ, with the reason, and a command for
+/// each model of GPU: what equal commands build does not differ, and which of the plans are so
+/// already would be a guess.
+pub(super) fn no_common_plan(
+    targets: &[choose::Target<'_>],
+    package: &ModelPackage,
+    why: &str,
+) -> String {
+    let mut seen = HashSet::new();
+    let models = targets
+        .iter()
+        .filter(|target| seen.insert((&target.device.name, target.device.multiprocessors)));
+    let commands: Vec<_> = models.map(|target| build_command(target, package)).collect();
+    let directory = package.directory().display();
+    format!(
+        "the plans in {directory} do not go together: {why}; build one for each model of GPU with: \
+         {}",
+        commands.join(" && ")
+    )
 }
 
 /// The error that the library does not take a plan that fits by its entry.
