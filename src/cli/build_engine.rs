@@ -94,7 +94,9 @@ mod with_tensorrt {
     use model::package::ModelPackage;
     use model::package::manifest::plan::{PlanEntry, PlanFlavour};
     use scheduling::batch::Bucket;
+    use scheduling::batch::plan::Shapes;
     use settings::Config;
+    use settings::limits::GPU_BATCH_TOKENS;
 
     /// What a shell gives a process that SIGINT ended.
     const EXIT_INTERRUPTED: i32 = 130;
@@ -167,7 +169,9 @@ mod with_tensorrt {
         device: usize,
     ) -> anyhow::Result<TensorRtEngine> {
         let package = ModelPackage::open(&config.package)?.in_precision(config.engine.precision)?;
-        let length = package.manifest().max_input_tokens;
+        let most = config.queue.max_batch_tokens.or_else(|| GPU_BATCH_TOKENS.into_iter().max());
+        // Which plan is the best depends on them.
+        let shapes = Shapes::on_gpu(package.manifest().max_input_tokens, most.unwrap_or_default());
         let options = TensorRtOptions {
             flavour,
             library_dir: config.engine.tensorrt.library_dir.clone(),
@@ -175,7 +179,7 @@ mod with_tensorrt {
             devices: vec![device],
             graph_tokens: 0,
             precision: config.engine.precision,
-            buckets: vec![Bucket { rows: 1, length }],
+            buckets: shapes.prepared().to_vec(),
         };
         Ok(TensorRtEngine::load(&package, &options)?)
     }
