@@ -37,7 +37,7 @@ constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "launch_us",      "nan",
                                          "sick_device",    "ignores_after",
                                          "context_us",     "context_bytes",
-                                         "garbles_after"};
+                                         "garbles_after",  "nan_after"};
 
 inline bool is_in(std::span<std::string_view const> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <limits>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 
@@ -274,8 +275,13 @@ void run_plan(StandinPlan const& plan, Shape shape, std::vector<void*> const& me
     std::vector<std::int32_t> ids;
     std::vector<float> counts;
     plant_mistakes(plan, run, ids, counts);
+    long const finite = standin::value_of("nan_after", std::numeric_limits<long>::max());
     for (std::int32_t row = 0; row < run.rows; ++row) {
         run_row(run, row);
+        std::span const places(run.positions + std::int64_t{row} * run.length, run.length);
+        bool const is_long = std::ranges::any_of(places, [&](long one) { return one >= finite; });
+        auto const of_row = std::int64_t{run.spans} * run.columns;
+        std::fill_n(dense.begin() + row * of_row, is_long ? of_row : 0, kNan);
     }
     std::fill_n(dense.begin(), nan ? run.columns : 0, kNan);
     if (is_set("adds_up_anyhow")) {

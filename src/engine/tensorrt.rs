@@ -17,7 +17,7 @@ use model::package::manifest::Manifest;
 use model::package::manifest::plan::{PlanFlavour, PlanProfile};
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use settings::PrecisionChoice;
-use vectors::dense::cosine;
+use vectors::dense::{cosine, is_finite};
 
 pub mod build;
 pub(crate) mod choose;
@@ -188,9 +188,9 @@ impl TensorRtEngine {
         Ok(worst)
     }
 
-    /// Runs texts that fill the rows of `bucket`. If the manifest has golden numbers for that
-    /// length, they are compared. Another end must give other numbers, and a text alone the numbers
-    /// that it has in a full batch.
+    /// Runs texts that fill the rows of `bucket`. All numbers must be finite. If the manifest has
+    /// golden numbers for that length, they are compared. Another end must give other numbers, and
+    /// a text alone the numbers that it has in a full batch.
     fn check_long(
         &self,
         place: usize,
@@ -205,6 +205,7 @@ impl TensorRtEngine {
         let mut shapes = self.supported(&[bucket, alone]);
         shapes.dedup();
         let mut session = self.open(Lease::at(&self.shared, place), &shapes)?;
+        let (gpu, tokens) = (self.devices[place].index, bucket.length);
         // The rows of the text in the last row; the other rows have the other text.
         let mut run = |bucket: Bucket, last: &TokenIds| {
             let mut items = vec![other.clone(); bucket.rows - 1];
@@ -212,9 +213,17 @@ impl TensorRtEngine {
             let wrong = |error| EngineError::BadPackage(format!("a long text: {error}"));
             let batch = Batch::new(bucket, items).map_err(wrong)?;
             let output = session.run(&batch)?;
-            Ok::<_, EngineError>(output.rows_of(batch.places()[bucket.rows - 1], last))
+            let rows = output.rows_of(batch.places()[bucket.rows - 1], last);
+            // NaN differs from everything, so two texts of NaN seem to differ at their ends.
+            match is_finite(&rows.dense) && is_finite(&rows.weights) {
+                true => Ok(rows),
+                false => Err(EngineError::BadPackage(format!(
+                    "on GPU {gpu} the plan gives a text of {tokens} tokens numbers that are not \
+                     finite, in a batch of {} rows",
+                    bucket.rows
+                ))),
+            }
         };
-        let (gpu, tokens) = (self.devices[place].index, bucket.length);
         let whole = run(bucket, &text)?;
         let golden = compare_long(manifest, &text, &whole);
         if let Some(off) = golden.filter(|seen| !seen.passed()) {

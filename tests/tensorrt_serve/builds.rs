@@ -154,6 +154,11 @@ fn a_plan_that_is_wrong_in_its_longest_shape_or_of_long_texts_never_enters_the_p
         has(&run(command.env(FAULTS, mistake)).with_code(1).stderr, &[words]);
         assert!(plans(&package).is_empty(), "{mistake}");
     }
+    // Lone rows are compared with no batch.
+    let mut command = building(&package, &["--profiles", "one=1x8:1x16:1x64"]);
+    let words = "gives a text of 64 tokens numbers that are not finite";
+    has(&run(command.env(FAULTS, "nan_after=32")).with_code(1).stderr, &[words]);
+    assert!(plans(&package).is_empty());
 }
 
 #[test]
