@@ -7,16 +7,18 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clock::RealClock;
 use duovec::engine::openvino::{OpenVinoEngine, OpenVinoModel};
-use duovec::engine::{BatchOutput, Engine, Session, Split};
+use duovec::engine::{BatchOutput, Engine, EngineError, Session, Split};
 use model::package::manifest::PromptName;
 use model::package::{ModelPackage, digest};
 use model::tokenize::{TextTokenizer, Tokenized};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use scheduling::batch::plan::ROW_TOKENS;
 use scheduling::batch::{Batch, Bucket, TokenIds};
 use serde::Deserialize;
@@ -95,9 +97,17 @@ fn rescuing_engine(
     precision: PrecisionChoice,
     rescue: RescueChoice,
 ) -> OpenVinoEngine {
+    split_engine(package, precision, rescue, Split { workers: 1, threads: 2 })
+}
+
+fn split_engine(
+    package: &ModelPackage,
+    precision: PrecisionChoice,
+    rescue: RescueChoice,
+    split: Split,
+) -> OpenVinoEngine {
     let library_dir = env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from);
     let clock = Arc::new(RealClock::new());
-    let split = Split { workers: 1, threads: 2 };
     OpenVinoModel::read(package, library_dir.as_deref(), precision, rescue, clock)
         .and_then(|mut model| model.compile(split))
         .expect("the engine loads: run scripts/test.sh")
@@ -378,4 +388,59 @@ fn the_rescue_precision_is_f32_beside_half_precision_only() {
     assert_eq!(rescued, Some(rows(&expected)));
     let usual = session.run(&batch).expect("it runs");
     assert_ne!(usual.dense_of(place), expected.dense_of(place), "it is another precision");
+}
+
+/// Bytes of memory that the process has named, whether it uses them or not.
+fn named_bytes() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm").expect("it is there");
+    let pages: u64 = pages.split(' ').next().expect("a number").parse().expect("a number");
+    pages * u64::try_from(rustix::param::page_size()).expect("it is small")
+}
+
+#[test]
+fn a_run_that_lacks_memory_gives_nobody_the_numbers_of_another_text() {
+    const THREADS: &str = "DUOVEC_TEST_THREADS";
+    let Ok(threads) = env::var(THREADS) else {
+        // The limit is one of a whole process. With one thread OpenVINO reports no error.
+        for threads in ["1", "2"] {
+            let mut own = Command::new(env::current_exe().expect("its path"));
+            own.args([
+                "--exact",
+                "a_run_that_lacks_memory_gives_nobody_the_numbers_of_another_text",
+            ]);
+            let ended = own.env(THREADS, threads).output().expect("it starts");
+            assert!(ended.status.success(), "{threads} threads: {ended:?}");
+        }
+        return;
+    };
+    let split = Split { workers: 1, threads: threads.parse().expect("a number") };
+    let package = package();
+    let open = || {
+        let (precision, rescue) = (PrecisionChoice::F32, RescueChoice::None);
+        open(&split_engine(&package, precision, rescue, split))
+    };
+    // All have as many spans, so that the vectors of one could pass for those of the other.
+    let run = |session: &mut dyn Session, rows: usize| {
+        let length = MIXED_ROWS * MODEL_LENGTH / rows;
+        let text = TokenIds::new(&vec![4; length]);
+        let batch = Batch::new(Bucket { rows, length }, vec![text; rows]).expect("they fit");
+        session.run(&batch).map(|output| output.dense_of(batch.places()[0]))
+    };
+    let limit = |current| {
+        let limit = Rlimit { current, maximum: None };
+        setrlimit(Resource::As, limit).expect("it may be set");
+    };
+    let mut session = open();
+    run(&mut *session, MIXED_ROWS * 32).expect("there is memory");
+    limit(Some(named_bytes() + (1 << 20)));
+    let seen = run(&mut *session, MIXED_ROWS);
+    limit(None);
+    match seen {
+        Err(error) => assert!(matches!(error, EngineError::ProcessPoisoned(_)), "{error}"),
+        // What the first run took may do for the second.
+        Ok(dense) => {
+            let again = run(&mut *open(), MIXED_ROWS).expect("there is memory");
+            assert!(cosine(&dense, &again) > LEAST_COSINE_F32, "{dense:?}, {again:?}");
+        }
+    }
 }

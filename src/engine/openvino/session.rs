@@ -50,6 +50,14 @@ fn inputs_of(bucket: Bucket) -> Result<BucketInputs, EngineError> {
     Ok([integers()?, integers()?, integers()?, span_weights])
 }
 
+/// What OpenVINO says of a run for which memory was short; it has no kind of error for that.
+const SHORT_OF_MEMORY: [&str; 3] = ["bytes of memory", "can't alloc", "bad_alloc"];
+
+/// Fills the start of an output until a run overwrites it, so that it is a NaN that no arithmetic
+/// gives. With one thread OpenVINO says nothing of memory that was short, and leaves the numbers of
+/// an earlier text.
+const UNWRITTEN: u8 = 0xff;
+
 struct OutputTensors {
     dense: Tensor,
     token_weights: Option<Tensor>,
@@ -115,8 +123,12 @@ impl OpenVinoSession {
         let vectors_type = output_types.token_vectors.zip(facts.token_vector_size);
         let vectors_type = vectors_type.filter(|_| batch.wants_token_vectors());
         let words_type = output_types.word_weights.zip(facts.words);
+        let mut dense = read("dense")?;
+        if start_of(&mut dense)?.is_some_and(|start| start.iter().all(|&byte| byte == UNWRITTEN)) {
+            return Err(broken("no error was reported, and nothing was written"));
+        }
         let outputs = outputs.insert(OutputTensors {
-            dense: read("dense")?,
+            dense,
             token_weights: weights_type.map(|_| read("token_weights")).transpose()?,
             token_vectors: vectors_type.map(|_| read("token_vectors")).transpose()?,
             words: match words_type {
@@ -154,8 +166,17 @@ impl Session for OpenVinoSession {
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
         let start = self.clock.now();
         self.fill(batch)?;
+        if let Some(OutputTensors { dense, .. }) = &mut self.outputs {
+            start_of(dense)?.into_iter().for_each(|start| start.fill(UNWRITTEN));
+        }
         let filled = self.clock.now();
-        self.request.infer().map_err(failed)?;
+        self.request.infer().map_err(|error| {
+            let text = one_line(&error);
+            match SHORT_OF_MEMORY.iter().any(|words| text.contains(words)) {
+                true => broken(&text),
+                false => failed(error),
+            }
+        })?;
         let times = StageTimes {
             copy_in: filled.since(start),
             compute: self.clock.now().since(filled),
@@ -198,6 +219,20 @@ fn check_count(tensor: &Tensor, name: &str, due: usize) -> Result<(), EngineErro
     }
     let reason = format!("output '{name}' has {size} numbers where {due} were due");
     Err(EngineError::BadPackage(reason))
+}
+
+/// The first number or the first two; none where there are fewer, and maybe no memory.
+fn start_of(output: &mut Tensor) -> Result<Option<&mut [u8; 4]>, EngineError> {
+    match output.get_byte_size().map_err(failed)? {
+        0..4 => Ok(None),
+        _ => Ok(output.get_raw_data_mut().map_err(failed)?.first_chunk_mut()),
+    }
+}
+
+/// A graph whose memory was short once has nodes of different shapes from then on: it gives errors,
+/// ends the process, or does nothing.
+fn broken(why: &str) -> EngineError {
+    EngineError::ProcessPoisoned(format!("OpenVINO lacked memory for a run: {why}"))
 }
 
 /// A failed run says nothing about other input, and OpenVINO's requests stay usable after it.
