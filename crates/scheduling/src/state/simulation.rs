@@ -448,10 +448,11 @@ fn every_item_ends_once_whatever_happens() {
         for (lane, &batches) in world.lanes.iter().zip(&world.batches_by_worker) {
             if lane.width == 1 { narrow.push(batches) } else { wide += batches }
         }
-        // A promise keeps lanes free.
+        // A promise keeps lanes free, and few batches leave one out by chance.
         let is_promised = !world.state.promise().p99.is_zero();
+        let are_few = counts.batches < 10 * world.lanes.len() as u64;
         let all_ran = narrow.iter().all(|&batches| batches > 0);
-        assert!(is_promised || all_ran, "idle worker {world}");
+        assert!(is_promised || are_few || all_ran, "idle worker {world}");
         let ways = [
             counts.replied,
             counts.failed,
