@@ -223,15 +223,19 @@ class Pod:
         return programs.answers(url, probe["timeoutSeconds"])
 
     def _probe(self) -> None:
-        started, live = False, 0
+        probe = self.container["livenessProbe"]
+        # A kubelet asks seldom: a server that fails for less time is not killed.
+        patience_s = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
+        started, lived = False, 0.0
         # A container that has ended is not asked: on a busy machine `end` may wake late.
         while not self.ended.wait(0.1) and self.process.poll() is None:
             if not started:
-                started = self._passes(self.container["startupProbe"])
+                started, lived = self._passes(self.container["startupProbe"]), time.monotonic()
                 continue
             self.is_ready = self._passes(self.container["readinessProbe"])
-            live = 0 if self._passes(self.container["livenessProbe"]) else live + 1
-            self.would_be_killed |= live >= self.container["livenessProbe"]["failureThreshold"]
+            asked = time.monotonic()
+            lived = asked if self._passes(probe) else lived
+            self.would_be_killed |= asked - lived > patience_s
 
     def end(self) -> float:
         """SIGTERM, no later SIGKILL: seconds until the process has ended with success."""
