@@ -279,6 +279,17 @@ pub(crate) fn available_memory() -> Option<u64> {
     machine.into_iter().chain(groups.iter().filter_map(left)).min()
 }
 
+/// How long threads of this process were ready to run while others had the cores, together; nothing
+/// where Linux does not tell it.
+pub(crate) fn waited_for_cores() -> Duration {
+    let waited = |thread: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
+        let figures = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        figures.split(' ').nth(1)?.parse().ok()
+    };
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    Duration::from_nanos(threads.filter_map(waited).sum())
+}
+
 fn options(metric: &Metric) -> Opts {
     Opts::new(metric.name, metric.help)
 }

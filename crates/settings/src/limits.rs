@@ -46,6 +46,8 @@ pub const GPU_WORKERS: [u64; 3] = [1, 2, 4];
 pub const WIDTH_GAIN_MIN: f64 = 1.2;
 /// A width that seems not to pay is measured so many times; the shortest time counts.
 pub const WIDTH_TRIES: usize = 5;
+/// A time is disturbed when threads waited for so much of the time of the lane's cores.
+pub const WIDTH_WAIT_PART: f64 = 0.05;
 /// Before a width is opened, so many times the memory that the last one took must be there.
 pub const WIDTH_MEMORY_TIMES: u64 = 2;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Chosen;
 use crate::engine::{Engine, EngineError, EngineKind, Split};
-use crate::metrics::{available_memory, memory};
+use crate::metrics::{available_memory, memory, waited_for_cores};
 use crate::worker::tuning::Workload;
 use crate::worker::tuning::choice::{Measured, choose, splits};
 use clock::Clock;
@@ -16,7 +16,7 @@ use scheduling::state::Lane;
 use settings::limits::{
     CPU_BATCH_TOKENS, CPU_WORKLOAD_BATCHES, CPU_WORKLOAD_TOKENS, GPU_BATCH_TOKENS, GPU_WORKERS,
     GPU_WORKLOAD_BATCHES, GPU_WORKLOAD_TOKENS, MaxBatchTokens, ThreadsPerWorker, WIDTH_GAIN_MIN,
-    WIDTH_MEMORY_TIMES, WIDTH_TRIES, Workers,
+    WIDTH_MEMORY_TIMES, WIDTH_TRIES, WIDTH_WAIT_PART, Workers,
 };
 use settings::{Config, OptimizeFor, node_cores};
 
@@ -29,6 +29,14 @@ pub(in crate::cli) enum Measuring {
     MeasureWorkers,
     /// They get defaults.
     Skip,
+}
+
+/// A short text on one lane, while nothing else runs in this process.
+#[derive(Debug, Clone, Copy)]
+struct Alone {
+    time: Duration,
+    /// Whether other programs had a part of the lane's cores meanwhile.
+    is_disturbed: bool,
 }
 
 /// Everything that may be tried; no list is empty.
@@ -122,7 +130,13 @@ impl Ways {
             None => (splits[0], self.budgets[0]),
         };
         let shapes = supported(&*engine, shapes(max_batch_tokens));
-        let time_alone = |engine: &dyn Engine| self.workload.alone(engine, &shapes, clock);
+        let time_alone = |engine: &dyn Engine, width: usize| {
+            let (began, waited) = (clock.now(), waited_for_cores());
+            let time = self.workload.alone(engine, &shapes, clock)?;
+            let waited = waited_for_cores().saturating_sub(waited).as_secs_f64();
+            let cores_s = clock.now().since(began).as_secs_f64() * width as f64;
+            Ok(Alone { time, is_disturbed: waited > cores_s * WIDTH_WAIT_PART })
+        };
         let wider = best.map(|best| self.open_wider(open, best.alone, taken, time_alone));
         let wider = wider.unwrap_or_default();
         let lanes = match self.wider.is_empty() {
@@ -187,14 +201,16 @@ impl Ways {
     }
 
     /// Loads the engine once more for each wider lane that pays beside the widest held one, while
-    /// there is memory for it. A width that does not pay is left out: a wider one may pay. Of the
-    /// narrowest lanes `alone` is the time of a short text, and `taken` the memory.
+    /// there is memory for it. A width that does not pay is left out: a wider one may pay. One that
+    /// was never measured undisturbed is held: left out, it costs a lone text a third of its speed
+    /// until the next start. Of the narrowest lanes `alone` is the time of a short text, `taken`
+    /// the memory.
     fn open_wider(
         &self,
         mut open: impl FnMut(Split) -> Result<Box<dyn Engine>, EngineError>,
         mut alone: Duration,
         mut taken: u64,
-        time_alone: impl Fn(&dyn Engine) -> Result<Duration, EngineError>,
+        time_alone: impl Fn(&dyn Engine, usize) -> Result<Alone, EngineError>,
     ) -> BTreeMap<usize, Arc<dyn Engine>> {
         let mut held = BTreeMap::new();
         for &width in &self.wider {
@@ -208,17 +224,18 @@ impl Ways {
             let split = Split { workers: self.lanes_of(width), threads: width };
             let most = alone.div_f64(WIDTH_GAIN_MIN);
             let opened = open(split).and_then(|engine| {
-                let mut time = time_alone(&*engine)?;
-                // Another program on one of its cores holds up the whole lane. A width that is left
-                // out costs a lone text a third of its speed until the next start.
+                let mut best = time_alone(&*engine, width)?;
+                // Another program on one of its cores holds up the whole lane.
                 for _ in 1..WIDTH_TRIES {
-                    if time > most {
-                        time = time.min(time_alone(&*engine)?);
+                    if best.time > most {
+                        let again = time_alone(&*engine, width)?;
+                        best.time = best.time.min(again.time);
+                        best.is_disturbed &= again.is_disturbed;
                     }
                 }
-                Ok((engine, time))
+                Ok((engine, best))
             });
-            let (engine, time) = match opened {
+            let (engine, Alone { time, is_disturbed }) = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
                     tracing::warn!(width, %error, "lanes of this width cannot be held");
@@ -226,11 +243,11 @@ impl Ways {
                 }
             };
             taken = resident().saturating_sub(before);
-            let (more_mib, pays) = (taken >> 20, time <= most);
+            let (more_mib, is_held) = (taken >> 20, time <= most || is_disturbed);
             let short_text_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-            tracing::info!(width, short_text_us, more_mib, pays, "wider lanes were measured");
-            if pays {
-                alone = time;
+            tracing::info!(width, short_text_us, more_mib, is_held, "wider lanes were measured");
+            if is_held {
+                alone = alone.min(time);
                 held.insert(width, engine.into());
             }
         }
@@ -432,20 +449,26 @@ mod tests {
     }
 
     #[test]
-    fn a_width_whose_first_times_were_disturbed_is_held() {
-        for (times_ms, is_held) in [([150, 101, 100], true), ([150, 101, 101], false)] {
+    fn a_width_whose_times_were_disturbed_is_held() {
+        for (times_ms, disturbed, is_held) in [
+            ([150, 101, 100], 0, true),
+            ([150, 101, 101], 0, false),
+            ([150, 101, 101], WIDTH_TRIES - 1, false),
+            ([150, 101, 101], WIDTH_TRIES, true),
+        ] {
             let mut ways = ways(2, &CPU_BATCH_TOKENS);
             ways.hold_all_widths();
             let clock = Arc::new(ManualClock::default());
             let open =
                 |_| -> Result<Box<dyn Engine>, EngineError> { Ok(Box::new(Noting::new(&clock))) };
             let asked = Cell::new(0);
-            let time_alone = |_: &dyn Engine| {
-                let time = times_ms.get(asked.replace(asked.get() + 1)).unwrap_or(&101);
-                Ok(Duration::from_millis(*time))
+            let time_alone = |_: &dyn Engine, _| {
+                let place = asked.replace(asked.get() + 1);
+                let time = Duration::from_millis(*times_ms.get(place).unwrap_or(&101));
+                Ok(Alone { time, is_disturbed: place < disturbed })
             };
             let held = ways.open_wider(open, Duration::from_millis(120), 0, time_alone);
-            assert_eq!(held.len(), usize::from(is_held), "{times_ms:?}");
+            assert_eq!(held.len(), usize::from(is_held), "{times_ms:?}, {disturbed}");
         }
     }
 
