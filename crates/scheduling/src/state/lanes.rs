@@ -196,8 +196,9 @@ impl<T: Clone> SchedulerState<T> {
     /// Whether the worker may run what waits now.
     pub(super) fn may_start(&self, now: Moment, worker: usize) -> bool {
         let width = |worker| self.lanes.width(worker);
-        self.open_lanes(now).contains(&worker)
-            && self.next_lane(now).is_some_and(|next| width(next) == width(worker))
+        let open = self.open_lanes(now);
+        open.contains(&worker)
+            && self.next_lane(now, &open).is_some_and(|next| width(next) == width(worker))
     }
 
     /// Wakes the worker of the lane that is to run what waits. While a worker is on its way already
@@ -206,7 +207,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || self.workers.iter().any(|worker| worker.told) {
             return;
         }
-        let Some(worker) = self.next_lane(now) else { return };
+        let Some(worker) = self.next_lane(now, &self.open_lanes(now)) else { return };
         let state = &mut self.workers[worker];
         // A worker that does not idle is going to ask by itself.
         if std::mem::take(&mut state.idle) {
@@ -251,10 +252,9 @@ impl<T: Clone> SchedulerState<T> {
         open
     }
 
-    /// The lane on which the next batch runs; `None` while there is none for it.
-    fn next_lane(&self, now: Moment) -> Option<usize> {
+    /// The one of the open lanes on which the next batch runs; `None` while there is none for it.
+    fn next_lane(&self, now: Moment, open: &[usize]) -> Option<usize> {
         let LaneTree { all, taken, .. } = &self.lanes;
-        let open = self.open_lanes(now);
         let crowd = self.lanes.crowd(now).round() as usize;
         let most = taken.len() / self.runs_and_waits().max(crowd).max(1);
         let widths = || open.iter().map(|&worker| all[worker].width);
