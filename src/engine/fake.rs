@@ -225,8 +225,8 @@ impl RowBuffers {
             (&mut self.token_vectors, bucket.tokens() * self.token_vector_size, f32::NAN),
             (&mut self.word_weights, spans * self.kept, 0.0),
         ] {
-            numbers.clear();
             numbers.resize(count, empty);
+            numbers.fill(empty);
         }
         self.words.clear();
         self.words.resize(spans * self.kept, 0);
@@ -242,8 +242,10 @@ impl RowBuffers {
             for (number, span) in (first..).zip(ids.spans()) {
                 write_dense(&ids[span], &mut self.dense[number * width..][..width]);
             }
-            for (at, (word, weight)) in (first * kept..).zip(expected_words(ids, kept)) {
-                (self.words[at], self.word_weights[at]) = (word as i32, weight);
+            if kept > 0 {
+                for (at, (word, weight)) in (first * kept..).zip(expected_words(ids, kept)) {
+                    (self.words[at], self.word_weights[at]) = (word as i32, weight);
+                }
             }
             let start = place.row * bucket.length + place.start;
             let weights = &mut self.token_weights[start..][..ids.len()];

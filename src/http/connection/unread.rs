@@ -86,6 +86,9 @@ impl UnreadBody {
 
     /// Whether the body has been read to its end; a small rest is read now.
     async fn finish(mut self) -> bool {
+        if !self.reader.activity.has_open_body() {
+            return true;
+        }
         let rest = async {
             if self.is_large || self.reader.activity.awaits_continue() {
                 return;
