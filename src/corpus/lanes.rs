@@ -234,12 +234,15 @@ fn run_all<P>(
         let Ok(task) = waiting.lock().recv() else { break };
         drop(waiting);
         *watched.busy[lane].lock() = Some((machine.clock.now(), task.bucket));
-        let rows = runner.run(task.bucket, Priority::Bulk, &task.items, &|_| ()).rows;
+        let outcome = runner.run(task.bucket, Priority::Bulk, &task.items, &|_| ());
         let ended = watched.busy[lane].lock().take();
         if let Some((started, bucket)) = ended {
             watched.ran(bucket, machine.clock.now().since(started));
         }
-        let rows = rows.into_iter().collect::<Result<Vec<_>, _>>();
+        if let Some(error) = outcome.error {
+            return Err(error.to_string());
+        }
+        let rows = outcome.rows.into_iter().collect::<Result<Vec<_>, _>>();
         let window = task.end(rows.map_err(|error| error.to_string())?, machine);
         if window.is_some_and(|window| ran.send(Ok(window)).is_err()) {
             break;

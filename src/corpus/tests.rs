@@ -169,6 +169,26 @@ fn a_fault_of_the_engine_ends_the_run_and_the_next_run_goes_on_with_any_number_o
 }
 
 #[test]
+fn a_text_that_could_not_run_without_a_lost_one_ends_the_run() {
+    let errors: [fn(String) -> EngineError; 3] =
+        [EngineError::Transient, EngineError::OutOfMemory, EngineError::SessionLost];
+    for error in errors {
+        let place = Workplace::new();
+        // Both share a row. The first is lost for good, and the second cannot run alone.
+        let run = |script| {
+            place.run_with([Ok(window(vec![9, 8]))].into_iter(), &Checks, 1, script)?;
+            Ok::<_, CorpusError>(std::fs::read_to_string(place.out()).expect("it is written"))
+        };
+        let failed = ScriptedFault::Fail(error("scripted".to_owned()));
+        let ended = run(faults(&[(0, ScriptedFault::NotFinite), (2, failed)]));
+        let fault = ended.expect_err("nobody knows whether the second text is at fault");
+        assert!(fault.to_string().contains("scripted"), "{fault}");
+        let again = run(faults(&[(0, ScriptedFault::NotFinite)])).expect("all runs are done");
+        assert_eq!(again, "9 lost\n8 true\n");
+    }
+}
+
+#[test]
 fn a_row_that_is_not_finite_is_lost_alone() {
     let script = faults(&[(0, ScriptedFault::NotFinite)]);
     let written = Workplace::new().run(1, script).expect("the others have rows");

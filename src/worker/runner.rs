@@ -98,8 +98,8 @@ impl<'a> Runner<'a> {
         let batch = batch(bucket, priority, items)?;
         let session = &mut *self.session;
         let output = catch_panic(|| session.run(&batch))?;
-        let row = |(ids, place): (&TokenIds, &Place)| TextRow::of(&output, *place, ids);
-        let mut rows: Vec<TextRow> = items.iter().zip(batch.places()).map(row).collect();
+        let row = |(ids, place): (&TokenIds, &Place)| Ok(TextRow::of(&output, *place, ids));
+        let mut rows: Vec<RowOrError> = items.iter().zip(batch.places()).map(row).collect();
         record(&BatchFigures {
             items: items.len(),
             real_tokens: items.iter().map(|ids| ids.len()).sum(),
@@ -107,69 +107,76 @@ impl<'a> Runner<'a> {
             whole: self.clock.now().since(started),
             stages: output.times,
         });
-        let (mut error, mut in_parts) = (None, false);
-        for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.lost.is_some()) {
+        let (mut end, mut in_parts) = (None, false);
+        for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| is_lost(row)) {
             in_parts = true;
-            // A session that did not survive is not used again, and the other rows are there.
-            if error.is_none() {
-                error = self.run_again(priority, &items[item], batch.is_alone(item), row).err();
-            }
+            let ids = std::slice::from_ref(&items[item]);
+            let alone = self::batch(self.shapes.row(ids[0].room()), priority, ids)?;
+            self.run_again(&alone, batch.is_alone(item), row, &mut end);
         }
-        Ok(RunOutcome { rows: rows.into_iter().map(Ok).collect(), error, in_parts })
+        Ok(RunOutcome { rows, error: end, in_parts })
     }
 
-    /// Runs a text whose row has NaN or infinity again: alone, since they spread over a row to its
-    /// other texts, and then in the rescue precision if there is one.
+    /// Runs a text whose row has NaN or infinity again: `alone`, since they spread over a row to
+    /// its other texts, and then in the rescue precision if there is one. `end` is the error that
+    /// the session did not survive.
     fn run_again(
         &mut self,
-        priority: Priority,
-        ids: &TokenIds,
+        alone: &Batch,
         was_alone: bool,
-        row: &mut TextRow,
-    ) -> Result<(), EngineError> {
-        let alone = batch(self.shapes.row(ids.room()), priority, std::slice::from_ref(ids))?;
-        if !was_alone {
-            let again = self.try_again(&alone, |session, alone| session.run(alone).map(Some))?;
-            if let Some(again) = again {
-                *row = again;
-            }
-            if row.lost.is_none() {
-                return Ok(());
-            }
+        row: &mut RowOrError,
+        end: &mut Option<EngineError>,
+    ) {
+        if !was_alone && let Some(again) = self.try_again(alone, end, |s, b| s.run(b).map(Some)) {
+            // Where the run failed, nobody knows whether this text is at fault.
+            *row = again;
+        }
+        if !is_lost(row) {
+            return;
         }
         self.incidents.rows_not_finite.add(1);
-        let rescued = self.try_again(&alone, |session, alone| session.rescue(alone).transpose())?;
-        if let Some(rescued) = rescued {
+        let rescued =
+            self.try_again(alone, end, |session, alone| session.rescue(alone).transpose());
+        if let Some(Ok(rescued)) = rescued {
             let finite = rescued.lost.is_none();
             self.incidents.rows_rescued.add(u64::from(finite));
             tracing::warn!(worker = self.worker, finite, "a row was run again");
-            *row = TextRow { rescued: true, ..rescued };
+            *row = Ok(TextRow { rescued: true, ..rescued });
         }
-        Ok(())
     }
 
-    /// The row of a batch of one text; `None` if it cannot be run in this way, and the session
-    /// survived that.
+    /// The row of a batch of one text; `None` if the session cannot run it in this way.
     fn try_again(
         &mut self,
         alone: &Batch,
+        end: &mut Option<EngineError>,
         run: impl for<'s> FnOnce(
             &'s mut dyn Session,
             &Batch,
         ) -> Result<Option<BatchOutput<'s>>, EngineError>,
-    ) -> Result<Option<TextRow>, EngineError> {
+    ) -> Option<RowOrError> {
+        let failed = |error: &EngineError| Some(Err(RunError::EngineFailed(error.to_string())));
+        if let Some(error) = end {
+            return failed(error);
+        }
         let session = &mut *self.session;
         match catch_panic(|| run(session, alone)) {
-            Err(error) if survived(&error) => {
-                tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
-                Ok(None)
+            Ok(output) => {
+                let row = |output| Ok(TextRow::of(&output, alone.places()[0], &alone.items()[0]));
+                output.map(row)
             }
-            ran => {
-                let row = |output| TextRow::of(&output, alone.places()[0], &alone.items()[0]);
-                Ok(ran?.map(row))
+            Err(error) => {
+                tracing::warn!(worker = self.worker, %error, "a row cannot be run again");
+                let failed = failed(&error);
+                *end = (!survived(&error)).then_some(error);
+                failed
             }
         }
     }
+}
+
+const fn is_lost(row: &RowOrError) -> bool {
+    matches!(row, Ok(TextRow { lost: Some(_), .. }))
 }
 
 /// The outcome for each item of one run.
@@ -208,7 +215,8 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
     use std::time::Duration;
 
     use super::*;
@@ -283,6 +291,7 @@ mod tests {
     struct Hopeless {
         rows: RowBuffers,
         rescue: fn() -> EngineError,
+        tried: Rc<Cell<u64>>,
     }
 
     impl Session for Hopeless {
@@ -294,6 +303,7 @@ mod tests {
         }
 
         fn rescue(&mut self, _: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
+            self.tried.set(self.tried.get() + 1);
             Some(Err((self.rescue)()))
         }
     }
@@ -307,7 +317,10 @@ mod tests {
         ];
         for (rescue, tried) in rescues {
             let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
-            let session = Box::new(Hopeless { rows: RowBuffers::new(4, 0), rescue });
+            let tries = Rc::new(Cell::new(0));
+            let counted = Rc::clone(&tries);
+            let session =
+                Box::new(Hopeless { rows: RowBuffers::new(4, 0), rescue, tried: counted });
             let shapes = Shapes::new(vec![shape(1, 8), shape(2, 8)], false);
             let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
             // Each has a row of its own.
@@ -316,7 +329,7 @@ mod tests {
             let is_lost = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_some());
             assert!(outcome.rows.len() == 2 && outcome.rows.iter().all(is_lost));
             assert_eq!((outcome.error.is_some(), outcome.in_parts), (tried == 1, true));
-            assert_eq!(incidents.rows_not_finite.get(), tried);
+            assert_eq!((tries.get(), incidents.rows_not_finite.get()), (tried, 2));
         }
     }
 
