@@ -21,6 +21,9 @@ from duovec import Paired
 
 VECTORS = ("dense", "sparse_indices", "sparse_values")
 JOB_FILE = "job.json"
+MODEL_FILES = ("model.onnx", "model.onnx.data", "tokenizer.json", "questions.f32")
+MODEL_FACTS = ("prompts", "default_prompt", "max_input_tokens", "tokenizer", "pooling", "sparse")
+"""What the manifest alone says of how texts become vectors."""
 LONGEST_CHARS = 250_000
 """Below the bytes that a server takes, and far beyond the tokens that a model reads."""
 
@@ -136,9 +139,10 @@ def model_of(package: Path) -> str | None:
         manifest = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None  # The server says what is wrong with it.
-    names = ("model.onnx", "model.onnx.data", "tokenizer.json")
-    files = [manifest.get("files", {}).get(name, {}).get("sha256") for name in names]
-    digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
+    files = manifest.get("files", {})
+    digests = [files.get(name, {}).get("sha256") for name in MODEL_FILES]
+    facts = [manifest.get(name) for name in MODEL_FACTS]
+    digest = hashlib.sha256(json.dumps([digests, facts]).encode()).hexdigest()[:16]
     return f"{manifest.get('model_id')}, revision {manifest.get('revision')}, {digest}"
 
 

@@ -211,6 +211,16 @@ def test_another_model_in_the_same_folder_is_refused_and_a_new_plan_is_not(tmp_p
     manifest.write_text(json.dumps(about | {"plans": [{"file": "a.plan"}]}))
     ran(*typed)
     graph = about["files"]["model.onnx"] | {"sha256": "0"}
-    manifest.write_text(json.dumps(about | {"files": about["files"] | {"model.onnx": graph}}))
-    [line] = ran(*typed, code=1).stderr.splitlines()
-    assert "belongs to another run, whose model was 'tiny-test, revision 1, " in line
+    for other in (
+        {"files": about["files"] | {"model.onnx": graph}},
+        {"files": about["files"] | {"questions.f32": graph}},
+        # An export with other flags changes the manifest alone.
+        {"prompts": {"passage": "passage: "}},
+        {"default_prompt": "passage"},
+        {"max_input_tokens": 16},
+        {"tokenizer": {"normalization": "huggingface"}},
+        {"sparse": about["sparse"] | {"dropped_token_ids": [0]}},
+    ):
+        manifest.write_text(json.dumps(about | other))
+        [line] = ran(*typed, code=1).stderr.splitlines()
+        assert "belongs to another run, whose model was 'tiny-test, revision 1, " in line
