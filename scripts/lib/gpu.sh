@@ -61,8 +61,7 @@ prepare_gpu() {
     ensure_tensorrt
     ensure_binary default,tensorrt,tensorrt-rtx
     # An fp16 graph would be preferred to a bf16 one, which was made on purpose.
-    [ -e "$package/model.bf16.onnx" ] || (ensure_fp16 "$package") ||
-        say "the plan is built of the graph that $package has"
+    [ -e "$package/model.bf16.onnx" ] || ensure_fp16 "$package"
     [ -n "${build_plan:-}" ] || SETTINGS+=(DUOVEC_BUILD_PLAN=true)
     printf '%s\n' "$BINARY" "${SETTINGS[@]}" >"$file"
 }

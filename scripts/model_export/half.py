@@ -18,6 +18,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from default_package import checks, graph, manifest, vocabulary
 from default_package.choices import Precision
+from default_package.command import say
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.graph import TOKENS
@@ -28,6 +29,7 @@ from default_package.words import WORDS
 from . import measured
 
 HALVES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
+IS_HALF = "is in 16 bits already: TensorRT takes it as it is"
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
 """A layer's query, key or value, and the product that its bias is added to."""
 
@@ -179,8 +181,16 @@ def replay(source: Path, target: Path, make: Callable[[WeightStore], HalfBuilder
 
 
 def add(package: Path, precision: Precision) -> None:
-    """The command: the package at `package` is replaced by one that has the graph too."""
-    name = f"model.{precision.value}.onnx"
+    """The command: the package at `package` is replaced by one that has the graph too.
+
+    A graph in 16 bits needs none in fp16 beside it: TensorRT computes in its types already. Who
+    wants bf16 wants its range, and numbers in fp16 no longer have it.
+    """
+    name, source = f"model.{precision.value}.onnx", package / "model.onnx"
+    manifest.read(package)
+    if precision is Precision.FP16 and is_half(opened(source)):
+        say(f"{source} {IS_HALF}")
+        return
 
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
         limits = checks.LIMITS[precision].of((content["sparse"] or {}).get("words"))
@@ -188,13 +198,27 @@ def add(package: Path, precision: Precision) -> None:
         words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
         return measured.added(twin, content, words)
 
-    manifest.add_graph(
-        package, name, lambda twin: convert(package / "model.onnx", twin / name, precision), finish
-    )
+    manifest.add_graph(package, name, lambda twin: convert(source, twin / name, precision), finish)
 
 
 def load(path: Path) -> onnx.ModelProto:
     """An f32 graph of these scripts; its large numbers stay in the file beside it."""
+    model = opened(path)
+    if is_half(model):
+        raise PackageError(f"{path} {IS_HALF}")
+    return model
+
+
+def is_half(model: onnx.ModelProto) -> bool:
+    """Whether a graph of these scripts is in 16 bits."""
+    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    # The word table is f16 in an f32 graph too.
+    layers = (i for i in model.graph.initializer if i.name.startswith("layer"))
+    return any(initializer.data_type in halves for initializer in layers)
+
+
+def opened(path: Path) -> onnx.ModelProto:
+    """A graph of these scripts, f32 or not; its large numbers stay in the file beside it."""
     try:
         model = onnx.load(path, load_external_data=False)
     except FileNotFoundError as error:
@@ -203,11 +227,6 @@ def load(path: Path) -> onnx.ModelProto:
         raise PackageError(f"{path} cannot be read: {error}") from error
     if model.producer_name != graph.PRODUCER:
         raise PackageError(f"{path} was not made by these scripts: export its model again")
-    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    # The word table is f16 in an f32 graph too.
-    layers = (i for i in model.graph.initializer if i.name.startswith("layer"))
-    if any(initializer.data_type in halves for initializer in layers):
-        raise PackageError(f"{path} is in 16 bits already: TensorRT takes it as it is")
     return model
 
 

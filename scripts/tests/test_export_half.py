@@ -60,13 +60,26 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
     assert "model.fp16.onnx.data" not in manifest_of(out)["files"]
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_package_in_16_bits_needs_no_f16_graph(
+    tmp_path: Path, precision: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "mine", *RANDOM, "--precision", precision)
+    whole = digests(tmp_path / "mine")
+    capsys.readouterr()
+    assert run("--fp16-of-package", tmp_path / "mine") == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert "is in 16 bits already: TensorRT takes it as it is" in line
+    assert digests(tmp_path / "mine") == whole
+
+
 def test_a_failed_f16_graph_leaves_the_package(tmp_path: Path) -> None:
     out = tmp_path / "engines" / "mine"
     made(out, *RANDOM, "--precision", "fp32")
     single = (out / "model.onnx").read_bytes()
     manifest = made(out, *RANDOM, "--precision", "fp16")
     whole = digests(out)
-    assert "is in 16 bits already" in refusal("--fp16-of-package", out)
+    assert "is in 16 bits already" in refusal("--bf16-of-package", out)
     assert digests(out) == whole
     model = onnx.load(out / "model.onnx")
     model.producer_name = "pytorch"

@@ -133,7 +133,7 @@ def test_what_the_user_set_stays(serve: Serve, repository: Path, tmp_path: Path)
         assert "BUILD_PLAN" not in done.stdout and "LIBRARY_DIR" not in done.stdout
 
 
-def test_the_package_that_was_named_gets_the_graph_that_it_lacks_and_can_have(
+def test_the_package_that_was_named_gets_the_graph_that_it_lacks(
     serve: Serve, repository: Path, tmp_path: Path
 ) -> None:
     own, half = tmp_path / "own", tmp_path / "half"
@@ -141,7 +141,8 @@ def test_the_package_that_was_named_gets_the_graph_that_it_lacks_and_can_have(
         folder.mkdir()
     (half / "model.bf16.onnx").touch()
     script = repository / "scripts/export_onnx.py"
-    script.write_text("raise SystemExit('model.onnx is in 16 bits already')")
+    # With success: there is nothing to add to a graph in 16 bits.
+    script.write_text("import sys; print('16 bits already', file=sys.stderr)")
     words = ["--tensorrt-library-dir", "/own"]
     alone, beside = serve(*words, "--package", str(own)), serve(*words, f"--package={half}")
     assert f"adding the fp16 graph to {own}" in alone.stderr
@@ -149,6 +150,19 @@ def test_the_package_that_was_named_gets_the_graph_that_it_lacks_and_can_have(
     assert "adding the fp16 graph" not in beside.stderr
     for done in (alone, beside):
         assert "BUILD_PLAN=true" in done.stdout, done.stderr
+
+
+def test_no_plan_is_built_of_an_f32_graph_where_the_fp16_graph_cannot_be_added(
+    serve: Serve, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own").mkdir()
+    (repository / "scripts/export_onnx.py").write_text("raise SystemExit('the disk is full')")
+    words = ["--tensorrt-library-dir", "/own", "--package", str(tmp_path / "own")]
+    done = serve(*words)
+    # The plan would fit at all later starts, and none would build the one in 16 bits.
+    assert "BUILD_PLAN" not in done.stdout, done.stderr
+    assert "the disk is full" in done.stderr
+    assert "serving on the CPU" in done.stderr
 
 
 @pytest.mark.parametrize(
