@@ -15,12 +15,14 @@ if [ ! -e "$PLANS/$name/manifest.json" ]; then
     fi
     trap 'rm -rf "$mine"' EXIT
     chmod 755 "$mine"
-    # What containers left that were killed while they copied.
-    find "$PLANS" -maxdepth 1 -name "$name.*" -mmin +60 -exec rm -rf {} +
     cp -rL "$DUOVEC_PACKAGE/." "$mine"
     # Of containers that start at the same time the first one's copy counts.
     mv -T "$mine" "$PLANS/$name" 2>/dev/null || rm -rf "$mine"
 fi
+# What containers left that were killed while they copied, whatever their package was. The start
+# goes on where it cannot be removed.
+find "$PLANS" -maxdepth 1 -type d -regextype posix-extended -regex '.*/[0-9a-f]{12}\.[^/]*' \
+    -mmin +60 -exec rm -rf {} + || true
 DUOVEC_PACKAGE="$PLANS/$name"
 export DUOVEC_PACKAGE
 exec duovec "$@"

@@ -262,13 +262,17 @@ def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:
     done = start(tmp_path, "serve", plans=plans)
     [copied] = plans.iterdir()
     assert done.stdout == f"{copied} serve\n", done.stderr
-    shutil.rmtree(copied)
-    left, young = plans / f"{copied.name}.host", plans / f"{copied.name}.other"
-    left.mkdir()
-    young.mkdir()
-    os.utime(left, (0, 0))
-    assert start(tmp_path, "serve", plans=plans).returncode == 0
-    assert set(plans.iterdir()) == {copied, young}
+    young, other = plans / f"{copied.name}.young", plans / "somebody-els.e"
+    left = [plans / f"{name}.AbC123" for name in (copied.name, "0123456789ab")]
+    # Also where the copy is there already: another start made it soon after one was killed.
+    for there in (True, False):
+        for folder in (young, other, *left):
+            folder.mkdir(exist_ok=True)
+            os.utime(folder, (0, 0) if folder != young else None)
+        if not there:
+            shutil.rmtree(copied)
+        assert start(tmp_path, "serve", plans=plans).returncode == 0
+        assert set(plans.iterdir()) == {copied, young, other}
 
 
 def test_starts_of_one_name_at_once_leave_each_others_copies_alone(tmp_path: Path) -> None:
