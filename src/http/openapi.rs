@@ -14,6 +14,7 @@ use super::headers::JSON;
 use super::payload::USES;
 use super::rerank::RerankScore;
 use super::state::AppState;
+use crate::service::prompt;
 use model::package::manifest::{Manifest, ModelKind};
 use settings::{Dialect, HttpConfig};
 
@@ -61,11 +62,8 @@ fn document(config: &HttpConfig, card: Option<&Manifest>) -> Value {
         if card.small_vectors.is_empty() {
             schemas["OutputType"]["enum"] = json!(["float", "float32", "float16", "base64"]);
         }
-        if !card.prompts.are_none() {
-            let has = |name| card.prompts.text(name).is_some();
-            let words = USES.iter().filter(|(_, of, _)| of.prompt_name().is_some_and(has));
-            schemas["InputType"]["enum"] = words.map(|(word, ..)| *word).collect();
-        }
+        let words = USES.iter().filter(|(_, of, _)| prompt(card, *of).is_ok());
+        schemas["InputType"]["enum"] = words.map(|(word, ..)| *word).collect();
     }
     remove_unused(&mut document);
     document

@@ -99,16 +99,12 @@ fn the_model_narrows_what_is_accepted() {
         matryoshka_dimensions: vec![4],
         vocab_size: 20,
         small_vectors: Vec::new(),
-        prompts: Prompts { query: Some("q: ".to_owned()), passage: None },
         ..package.manifest().clone()
     };
     let schemas = &described(&ALL, Some(&card))["components"]["schemas"];
     assert_eq!(schemas["Dimensions"]["enum"], json!([4, 8, null]));
     let token_vectors = &schemas["EmbeddingRequest"]["properties"]["token_vectors"]["enum"];
     assert_eq!(*token_vectors, json!([false, null]));
-    let words = &schemas["InputType"]["enum"];
-    assert!(words.to_string().contains("RETRIEVAL_QUERY"), "{words}");
-    assert!(!words.to_string().contains("clustering"), "{words}");
     assert_eq!(schemas["OutputType"]["enum"], json!(["float", "float32", "float16", "base64"]));
     assert_eq!(schemas["TokenId"]["maximum"], 19);
     assert_eq!(schemas["Texts"]["maxItems"], MaxItems::DEFAULT.get());
@@ -121,6 +117,28 @@ fn the_model_narrows_what_is_accepted() {
     let paths = document["paths"].as_object().expect("an object");
     assert!(paths.contains_key("/v1/rerank") && paths.contains_key("/tokenize"));
     assert!(!paths.keys().any(|path| path.contains("embed") || path == "/similarity"), "{paths:?}");
+}
+
+#[test]
+fn a_use_is_described_where_the_model_takes_it() {
+    let package = ModelPackage::read_manifest(&testing::tiny()).expect("the fixture is whole");
+    let text = |has: bool| has.then(|| "q: ".to_owned());
+    for (query, passage) in [(true, true), (true, false), (false, true), (false, false)] {
+        let prompts = Prompts { query: text(query), passage: text(passage) };
+        let card = Manifest { prompts, ..package.manifest().clone() };
+        let words = &described(&ALL, Some(&card))["components"]["schemas"]["InputType"]["enum"];
+        let has_none = !query && !passage;
+        for (word, is_taken) in [
+            ("RETRIEVAL_QUERY", query || has_none),
+            ("passage", true),
+            ("RETRIEVAL_DOCUMENT", true),
+            ("clustering", has_none),
+        ] {
+            let words = words.as_array().expect("a list");
+            let is_told = words.contains(&word.into());
+            assert_eq!(is_told, is_taken, "{word} with query: {query}, passage: {passage}");
+        }
+    }
 }
 
 #[test]
