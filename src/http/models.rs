@@ -49,9 +49,8 @@ pub(super) struct Model<'a> {
 /// The resident model; its own name comes first.
 pub(super) async fn list(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
     let card = card(&state.service)?;
-    let has = |name| card.prompts.text(name).is_some();
-    let with_prompt = PROMPTS.iter().map(|(_, prompt)| *prompt).filter(|prompt| {
-        state.config.speaks(Dialect::Nim) && prompt.prompt_name().is_some_and(has)
+    let with_prompt = PROMPTS.iter().map(|(_, asked)| *asked).filter(|asked| {
+        state.config.speaks(Dialect::Nim) && matches!(prompt(card, *asked), Ok(Some(_)))
     });
     let names = std::iter::once(InputType::Default).chain(with_prompt);
     let created = state.service.created_unix_s();

@@ -6,7 +6,6 @@ use thiserror::Error;
 use super::chunking::{ChunkFault, Chunking, TextChunk};
 use crate::scheduler::CacheUse;
 use clock::Moment;
-use model::package::manifest::PromptName;
 use model::tokenize::{Offsets, OpenAiEncoding, Span};
 use scheduling::Refusal;
 use scheduling::batch::{Priority, Vectors};
@@ -58,17 +57,6 @@ pub(crate) enum InputType {
     /// if the model has one. A cross-encoder reads each passage with the query, and these pairs are
     /// what is answered.
     Ranking,
-}
-
-impl InputType {
-    /// The prompt that a text for this use has, if the model has it.
-    pub(crate) const fn prompt_name(self) -> Option<PromptName> {
-        match self {
-            Self::Query => Some(PromptName::Query),
-            Self::Passage => Some(PromptName::Passage),
-            Self::Default | Self::Other | Self::Ranking => None,
-        }
-    }
 }
 
 /// Where lexical weights come from.
