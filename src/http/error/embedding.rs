@@ -101,15 +101,14 @@ impl ApiError {
                 length,
                 format!("{length} {requested} is not supported; use {}", join(&allowed)),
             ),
-            EmbedError::NoPrompt(input_type) => Self::of(
-                Code::InvalidValue,
-                prompt,
-                format!(
-                    "the model has no prompt for {}; leave {prompt} out, or send \"query\" or \
-                     \"passage\", as far as the model has a prompt for it",
-                    word(input_type)
-                ),
-            ),
+            EmbedError::NoPrompt(input_type) => {
+                let texts = if input_type == InputType::Query { "queries" } else { "this use" };
+                let message = format!(
+                    "the model has no prompt for {texts}; leave {prompt} out, or send \"query\" or \
+                     \"passage\", as far as the model has a prompt for it"
+                );
+                Self::of(Code::InvalidValue, prompt, message)
+            }
             EmbedError::DenseNotAvailable => Self::new(Code::DenseNotAvailable, NO_DENSE),
             EmbedError::VectorsNotAvailable => Self::new(Code::VectorsNotAvailable, NO_VECTORS),
             EmbedError::SparseNotAvailable => Self::new(Code::SparseNotAvailable, NO_SPARSE),
@@ -227,13 +226,4 @@ fn too_long(what: &str, tokens: usize, limit: usize) -> String {
 
 fn join(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
-}
-
-const fn word(input_type: InputType) -> &'static str {
-    match input_type {
-        InputType::Query => "queries",
-        InputType::Default | InputType::Passage | InputType::Other | InputType::Ranking => {
-            "this use"
-        }
-    }
 }
