@@ -61,7 +61,7 @@ impl Recipe {
         } else {
             match prompt(manifest, input_type) {
                 Ok(prompt) => return Ok(prompt),
-                Err(EmbedError::NoPrompt(_)) => {
+                Err(EmbedError::NoPrompt { .. }) => {
                     "the model has no such prompt; use another --input-type".to_owned()
                 }
                 Err(other) => other.to_string(),

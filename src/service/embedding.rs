@@ -369,16 +369,19 @@ pub(crate) fn prompt(
     manifest: &Manifest,
     input_type: InputType,
 ) -> Result<Option<PromptName>, EmbedError> {
+    let query = own_prompt(manifest, PromptName::Query);
     let name = match input_type {
         InputType::Default => return Ok(manifest.default_prompt),
         InputType::Passage | InputType::Ranking => {
             return Ok(own_prompt(manifest, PromptName::Passage));
         }
-        InputType::Query => own_prompt(manifest, PromptName::Query),
+        InputType::Query => query,
         InputType::Other => None,
     };
     match name {
-        None if !manifest.prompts.are_none() => Err(EmbedError::NoPrompt(input_type)),
+        None if !manifest.prompts.are_none() => {
+            Err(EmbedError::NoPrompt { asked: input_type, has_query: query.is_some() })
+        }
         name => Ok(name),
     }
 }

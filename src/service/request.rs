@@ -191,8 +191,9 @@ pub(crate) enum EmbedError {
         /// Ascending; the hidden size is the last.
         allowed: Vec<usize>,
     },
-    #[error("the model has no prompt for {0:?}")]
-    NoPrompt(InputType),
+    /// It has others; with one for queries, it takes queries too.
+    #[error("the model has no prompt for {asked:?}")]
+    NoPrompt { asked: InputType, has_query: bool },
     #[error("the model is a cross-encoder, which has no vectors")]
     VectorsNotAvailable,
     #[error("the model has no dense vectors")]

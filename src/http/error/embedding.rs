@@ -101,11 +101,12 @@ impl ApiError {
                 length,
                 format!("{length} {requested} is not supported; use {}", join(&allowed)),
             ),
-            EmbedError::NoPrompt(input_type) => {
-                let texts = if input_type == InputType::Query { "queries" } else { "this use" };
+            EmbedError::NoPrompt { asked, has_query } => {
+                let texts = if asked == InputType::Query { "queries" } else { "this use" };
+                let query = if has_query { "\"query\" or " } else { "" };
                 let message = format!(
-                    "the model has no prompt for {texts}; leave {prompt} out, or send \"query\" or \
-                     \"passage\", as far as the model has a prompt for it"
+                    "the model has no prompt for {texts}; leave {prompt} out, or send \
+                     {query}\"passage\""
                 );
                 Self::of(Code::InvalidValue, prompt, message)
             }

@@ -1,7 +1,9 @@
 //! Every way a request ends has its row, and every message says what to do.
 
 use super::*;
-use crate::service::{EmbedError, InputType};
+use crate::service::{EmbedError, InputType, prompt};
+use model::package::ModelPackage;
+use model::package::manifest::{Manifest, Prompts};
 use model::tokenize::OpenAiEncoding;
 use testing::check_table;
 
@@ -36,7 +38,7 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
             400, invalid, "context_length_exceeded", Some("query")),
         (EmbedError::InvalidDimensions { requested: 5, allowed },
             400, invalid, "invalid_dimensions", Some("dimensions")),
-        (EmbedError::NoPrompt(InputType::Query),
+        (EmbedError::NoPrompt { asked: InputType::Query, has_query: false },
             400, invalid, "invalid_value", Some("input_type")),
         (EmbedError::NoScores, 400, invalid, "invalid_value", Some("lexical")),
         (EmbedError::OffsetsWithoutText, 400, invalid, "invalid_value", Some("offsets")),
@@ -60,6 +62,25 @@ fn every_way_a_request_ends_without_vectors_has_its_row() {
         assert_eq!((got_status, got_kind, got_code), (status, kind, code), "{error:?}");
         assert_eq!(got_param, param, "{error:?}");
     }
+}
+
+#[test]
+fn a_use_without_prompt_is_told_those_that_the_model_takes() {
+    let package = ModelPackage::read_manifest(&testing::tiny()).expect("the fixture is whole");
+    let told = |has_query: bool, has_passage: bool, asked| {
+        let text = |has: bool| has.then(|| "q: ".to_owned());
+        let prompts = Prompts { query: text(has_query), passage: text(has_passage) };
+        let card = Manifest { prompts, ..package.manifest().clone() };
+        read(prompt(&card, asked).expect_err("the model has no prompt for it")).4
+    };
+    let message = |of, words| {
+        format!("the model has no prompt for {of}; leave input_type out, or send {words}")
+    };
+    let (both, one) = ("\"query\" or \"passage\"", "\"passage\"");
+    assert_eq!(told(true, true, InputType::Other), message("this use", both));
+    assert_eq!(told(true, false, InputType::Other), message("this use", both));
+    assert_eq!(told(false, true, InputType::Other), message("this use", one));
+    assert_eq!(told(false, true, InputType::Query), message("queries", one));
 }
 
 #[test]
