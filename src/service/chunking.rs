@@ -79,8 +79,7 @@ pub(crate) enum ChunkFault {
     TooLong { chunk: usize, tokens: usize, limit: usize },
     #[error("the prompt leaves nothing of the model's {limit} tokens for a window of the text")]
     NoRoom { limit: usize },
-    /// Of chunks that run alone.
-    #[error("its chunks overlap so much that they have it more than {REPEATED_MAX} times")]
+    #[error("its chunks overlap so much that its text would run more than {REPEATED_MAX} times")]
     Repeated,
     #[error("more than {most} chunks")]
     TooMany { most: usize },

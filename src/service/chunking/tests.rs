@@ -51,6 +51,8 @@ fn windows_of_late_chunks_do_not_hold_a_text_many_times() {
     };
     let fault = EmbedError::Chunks { index: 0, fault: ChunkFault::Repeated };
     assert_eq!(late(512, 2000).err(), Some(fault));
+    let told = "its chunks overlap so much that its text would run more than 16 times";
+    assert_eq!(ChunkFault::Repeated.to_string(), told);
     let few = late(512, 100).expect("they are not many");
     assert_eq!(few.run.len(), 100);
 }
