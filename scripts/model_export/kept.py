@@ -87,8 +87,11 @@ def place(options: argparse.Namespace, name: str, key: str) -> Path:
 
 def _wishes(options: argparse.Namespace) -> dict[str, Any]:
     given = {key: value for key, value in vars(options).items() if key not in NO_WISHES}
-    # An empty prompt is one. Options that nobody gave count for nothing, so that more can be added.
-    return {key: value for key, value in given.items() if value not in (None, False, [])}
+    # An empty prompt is one, and 0 is a length. Options that nobody gave count for nothing, so that
+    # more can be added.
+    return {
+        key: value for key, value in given.items() if value is not False and value not in (None, [])
+    }
 
 
 def state(folder: Path) -> str:

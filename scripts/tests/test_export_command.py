@@ -176,6 +176,7 @@ def test_a_package_is_not_made_otherwise_than_it_is(
         f"error: {tmp_path} is a package, and --no-sparse, --normalization, --query-prompt cannot "
         "change it: name the model that it was made of\n"
     )
+    assert "and --max-tokens cannot change it" in refusal(*asked, "--max-tokens", "0")
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
