@@ -108,7 +108,9 @@ pub(super) struct Admission {
     /// Of all rooms that are reserved: places, and nanoseconds of each priority.
     pub(super) reserved_items: usize,
     pub(super) reserved_ns: [u64; 2],
-    /// From when on a request is tried whose time seems too short; `None` before the first one.
+    /// When a request came first whose time seemed too short.
+    first_doubt: Option<Moment>,
+    /// From when on such a request is tried; `None` before the first try.
     next_try: Option<Moment>,
     /// Time that workers spent on interactive items, decaying.
     interactive_us: f64,
@@ -167,12 +169,17 @@ impl<T: Clone> SchedulerState<T> {
     /// run is not measured anew; gives whether this is such a try.
     fn check_time(&mut self, now: Moment, runs: &[usize], time: Duration) -> Result<bool, Refusal> {
         let needed = self.least_time(runs).filter(|&needed| needed > time && !time.is_zero());
-        let Some(needed) = needed else { return Ok(false) };
-        let later = now + needed.div_f64(DOUBT_PART);
-        if now < *self.admission.next_try.get_or_insert(later) {
+        let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(false) };
+        // What waits at the deadline expires: each worker runs one batch more at most.
+        let batch_us = self.waiting.full_us().max(self.waiting.single_us(longest));
+        let most = time + micros(batch_us * self.cost().correction());
+        let rest = needed.min(most).div_f64(DOUBT_PART);
+        let first = *self.admission.first_doubt.get_or_insert(now);
+        // Before the first try each waits for its own rest only: nothing was spent yet.
+        if now < self.admission.next_try.unwrap_or(first + rest) {
             return Err(Refusal::TooShort { needed });
         }
-        self.admission.next_try = Some(later);
+        self.admission.next_try = Some(now + rest);
         Ok(true)
     }
 

@@ -116,16 +116,49 @@ fn one_disturbed_run_locks_no_length_out() {
     assert!(offer(&mut state, 2000, now + true_time, true_time * 2));
 }
 
-#[test]
-fn a_start_beside_a_load_locks_no_short_time_out() {
+/// Its times were measured beside a load: seven times what they are.
+fn started_beside_a_load() -> SchedulerState {
     let mut state = slow_state();
     let time = |length| (bucket(length), TRUE.predict(bucket(length)) * 7);
     measure(&mut state, [8, 16, 32, 48, 64].map(time).to_vec());
-    let time = TRUE.predict(bucket(48)) * 4;
-    assert!(needed(&state, 48) > time, "{:?}", needed(&state, 48));
-    // Texts with four times the time that they take come every second.
-    let taken = (0..3600).filter(|second| offer(&mut state, 48, at(second * 1000), time)).count();
-    assert!(taken > 3000, "{taken}");
+    state
+}
+
+#[test]
+fn a_start_beside_a_load_locks_no_short_time_out() {
+    // A large request may be the first one that is refused.
+    for large in [None, Some(Duration::from_millis(1)), Some(Duration::from_secs(30))] {
+        let mut state = started_beside_a_load();
+        if let Some(time) = large {
+            let new = NewRequest::of(&[48; 2048], at(0) + time);
+            let refused = state.submit(at(0), new, NOTHING);
+            assert!(matches!(refused, Err(Refusal::TooShort { .. })), "{refused:?}");
+        }
+        let time = TRUE.predict(bucket(48)) * 4;
+        assert!(needed(&state, 48) > time, "{:?}", needed(&state, 48));
+        // Texts with four times the time that they take come every second.
+        let seconds = 0..3600;
+        let taken = seconds.filter(|second| offer(&mut state, 48, at(second * 1000), time)).count();
+        assert!(taken > 3000, "{large:?} {taken}");
+    }
+}
+
+#[test]
+fn a_large_try_is_followed_by_a_rest_for_what_it_could_run() {
+    let (mut state, time) = (started_beside_a_load(), Duration::from_millis(1));
+    let mut large = |now| state.submit(now, NewRequest::of(&[48; 90], now + time), NOTHING);
+    let begin = (0..).map(|second| at(second * 1000)).find(|&now| large(now).is_ok());
+    let begin = begin.expect("it is tried");
+    // One batch runs, then the others have expired.
+    let shape = state.ask_for_work(begin, 0).expect("it waits").bucket;
+    let ran = TRUE.predict(shape);
+    complete(&mut state, begin + ran);
+    assert_eq!(state.ask_for_work(begin + ran, 0), None);
+    let mut seconds = (1..).map(|second| begin + Duration::from_secs(second));
+    let next = seconds.find(|&now| offer(&mut state, 48, now, time)).expect("it is tried");
+    // It ran a seventh of what it seemed to need, and not the largest batch.
+    let part = ran.as_secs_f64() * 7.0 / next.since(begin).as_secs_f64();
+    assert!(part > 0.01 && part < 0.05, "{part} of the worker's time");
 }
 
 #[test]
