@@ -153,23 +153,31 @@ impl<T: Clone> SchedulerState<T> {
         let runs = new.tokens.iter().zip(sources);
         let runs = runs.filter(|(_, source)| **source == RowSource::NewRun);
         let runs: Vec<usize> = runs.map(|(tokens, _)| *tokens).collect();
-        let is_try = self.check_time(now, &runs, new.deadline.since(now))?;
-        if new.reserved.is_some() {
-            return Ok(());
+        let rest = self.check_time(now, &runs, new.deadline.since(now))?;
+        if new.reserved.is_none() {
+            let (priority, deadline) = (new.priority, new.deadline);
+            let tokens = if rest.is_some() { &[] } else { &runs[..] };
+            let (tokenizing, has_come) = (Duration::ZERO, true);
+            let asked = Announced { priority, tokens, deadline, tokenizing, has_come };
+            self.decide(now, asked, new.tokens.len())?;
         }
-        let (priority, deadline) = (new.priority, new.deadline);
-        let tokens = if is_try { &[] } else { &runs[..] };
-        let (tokenizing, has_come) = (Duration::ZERO, true);
-        let asked = Announced { priority, tokens, deadline, tokenizing, has_come };
-        self.decide(now, asked, new.tokens.len())
+        if let Some(rest) = rest {
+            self.admission.next_try = Some(now + rest);
+        }
+        Ok(())
     }
 
     /// Refuses what the engine cannot do in `time` however idle it is. Now and then it is tried all
     /// the same, or a run or a start that was disturbed would refuse it for ever, since what is not
-    /// run is not measured anew; gives whether this is such a try.
-    fn check_time(&mut self, now: Moment, runs: &[usize], time: Duration) -> Result<bool, Refusal> {
+    /// run is not measured anew; gives the rest that follows such a try.
+    fn check_time(
+        &mut self,
+        now: Moment,
+        runs: &[usize],
+        time: Duration,
+    ) -> Result<Option<Duration>, Refusal> {
         let needed = self.least_time(runs).filter(|&needed| needed > time && !time.is_zero());
-        let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(false) };
+        let (Some(needed), Some(&longest)) = (needed, runs.iter().max()) else { return Ok(None) };
         // What waits at the deadline expires: each worker runs one batch more at most.
         let batch_us = self.waiting.full_us().max(self.waiting.single_us(longest));
         let most = time + micros(batch_us * self.cost().correction());
@@ -179,8 +187,7 @@ impl<T: Clone> SchedulerState<T> {
         if now < self.admission.next_try.unwrap_or(first + rest) {
             return Err(Refusal::TooShort { needed });
         }
-        self.admission.next_try = Some(now + rest);
-        Ok(true)
+        Ok(Some(rest))
     }
 
     /// Refuses what `submit` would refuse, before the items are known. Gives the room that is

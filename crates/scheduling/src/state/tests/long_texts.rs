@@ -162,6 +162,19 @@ fn a_large_try_is_followed_by_a_rest_for_what_it_could_run() {
 }
 
 #[test]
+fn a_try_without_places_takes_no_turn() {
+    let mut state = started_beside_a_load();
+    state.submit(at(0), NewRequest::of(&[48; 50], LATER), NOTHING).expect("there is room");
+    let mut submit = |now, tokens: &[usize]| {
+        state.submit(now, NewRequest::of(tokens, now + Duration::from_millis(1)), NOTHING)
+    };
+    let mut seconds = (0..3600).map(|second| at(second * 1000));
+    let full = seconds.find(|&now| matches!(submit(now, &[48; 90]), Err(Refusal::Full { .. })));
+    let taken = submit(full.expect("it is tried"), &[48]);
+    assert!(taken.is_ok(), "{taken:?}");
+}
+
+#[test]
 fn frequent_short_tries_leave_a_turn_to_a_long_one() {
     let (mut state, mut random) = (slow_state(), fastrand::Rng::with_seed(4));
     let mut now = run_disturbed(&mut state, 2000, at(0), 10.0);
