@@ -379,9 +379,10 @@ impl<T: Clone> SchedulerState<T> {
     fn expire(&mut self, now: Moment) {
         while let Some(&(_, item)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)
         {
-            let Item { turn, .. } = self.items[&item];
-            if self.items[&item].is_promised() {
-                self.note_promise(turn, false);
+            let found = &self.items[&item];
+            let (turn, is_promised) = (found.turn, found.is_promised());
+            if is_promised {
+                self.note_expired(now, turn);
             }
             let content = self.remove_waiting(item).expect("an item with a deadline waits");
             self.counts.expired += 1;

@@ -42,8 +42,8 @@ pub(super) struct Promise {
     part: f64,
     /// When an interactive item came last; `None` before the first one.
     came: Option<Moment>,
-    /// When a batch that bulk items led ended last.
-    bulk_ended: Moment,
+    /// When a batch that bulk items led was last seen to run: at its end, or when an item expired.
+    bulk_ran: Moment,
 }
 
 impl Promise {
@@ -69,8 +69,8 @@ pub struct PromiseFigures {
 impl<T: Clone> SchedulerState<T> {
     /// Promises interactive items a time from their submission to their rows.
     pub fn set_promise(&mut self, p99: Duration) {
-        let (came, bulk_ended) = (None, Moment::START);
-        self.promise = Some(Promise { p99, part: FIRST_PART, came, bulk_ended });
+        let (came, bulk_ran) = (None, Moment::START);
+        self.promise = Some(Promise { p99, part: FIRST_PART, came, bulk_ran });
     }
 
     /// What became of the promise.
@@ -91,10 +91,10 @@ impl<T: Clone> SchedulerState<T> {
 
     /// The items of a batch that ran have their rows now.
     pub(super) fn note_times(&mut self, now: Moment, ran: &RunningBatch) {
+        let is_bulk = self.is_led_by_bulk(ran);
         let Some(promise) = &mut self.promise else { return };
-        let first = ran.items.first().and_then(|(_, item)| self.items.get(item));
-        if first.is_some_and(|item| item.priority == Priority::Bulk) {
-            promise.bulk_ended = now;
+        if is_bulk {
+            promise.bulk_ran = now;
         }
         let p99 = promise.p99;
         for (_, item) in &ran.items {
@@ -106,12 +106,27 @@ impl<T: Clone> SchedulerState<T> {
         }
     }
 
+    /// An interactive item of this turn waited until its deadline. What held it up may still run.
+    pub(super) fn note_expired(&mut self, now: Moment, turn: Moment) {
+        let mut running = self.workers.iter().filter_map(|worker| worker.running.as_ref());
+        let runs_bulk = running.any(|batch| self.is_led_by_bulk(batch));
+        if let Some(promise) = self.promise.as_mut().filter(|_| runs_bulk) {
+            promise.bulk_ran = now;
+        }
+        self.note_promise(turn, false);
+    }
+
+    fn is_led_by_bulk(&self, batch: &RunningBatch) -> bool {
+        let first = batch.items.first().and_then(|(_, item)| self.items.get(item));
+        first.is_some_and(|item| item.priority == Priority::Bulk)
+    }
+
     /// The promise was kept for an interactive item of this turn, or it was not.
-    pub(super) fn note_promise(&mut self, turn: Moment, is_kept: bool) {
+    fn note_promise(&mut self, turn: Moment, is_kept: bool) {
         let Some(promise) = &mut self.promise else { return };
         if is_kept {
             promise.part = (promise.part + KEPT_STEP).min(1.0);
-        } else if promise.bulk_ended > turn {
+        } else if promise.bulk_ran > turn {
             promise.part = (promise.part * MISSED_FACTOR).max(PART_MIN);
         }
         self.kept_and_missed[usize::from(!is_kept)] += 1;
