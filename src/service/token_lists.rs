@@ -1,12 +1,9 @@
 //! The tokens of texts, for those who count them, cut texts, or want to see them.
 
 use super::door::{INLINE_BYTES, Permit};
-use super::tokenizing::{self, PART_BYTES, split};
+use super::tokenizing;
 use super::{EmbedError, EmbedRequest, EmbeddingService, Input, RequestHead};
-use model::tokenize::{Keep, Offsets, Span, TokenizeOptions, Tokenized};
-
-/// Bytes that a token holds until its answer is written: its id and its place.
-const HELD_BYTES: u64 = (size_of::<u32>() + size_of::<Span>()) as u64;
+use model::tokenize::{Keep, Offsets, TokenizeOptions, Tokenized};
 
 impl EmbeddingService {
     /// Lets a request that the model is not run for in by its head: it waits for no worker, and
@@ -30,7 +27,7 @@ impl EmbeddingService {
         let prompt = self.check_inputs(resident.package.manifest(), &request)?;
         let is_text = matches!(request.inputs.first(), Some(Input::Text(_)));
         let EmbedRequest { inputs, .. } = self.decode(request, permit).await?;
-        let mut held = permit.hold_inputs(&inputs)?;
+        let texts = permit.hold_inputs(&inputs)?;
         let bytes = inputs.iter().map(Input::bytes).sum();
         if bytes > INLINE_BYTES {
             permit.begin_tokenizing(bytes);
@@ -38,15 +35,9 @@ impl EmbeddingService {
         // The text that ids stand for is not one that the client has.
         let offsets = if is_text { Offsets::Find } else { Offsets::Skip };
         let options = TokenizeOptions { prompt, keep: Keep::All, offsets };
-        let mut lists = Vec::with_capacity(inputs.len());
-        // A byte may become a token, so that what is held is looked at now and then.
-        for part in split(inputs, PART_BYTES) {
-            let part = tokenizing::tokenize(self, &resident, part, options, permit).await?;
-            let tokens: usize = part.iter().map(|item| item.ids.len()).sum();
-            held += tokens as u64 * HELD_BYTES;
-            permit.hold(held)?;
-            lists.extend(part);
-        }
+        let lists = tokenizing::tokenize(self, &resident, inputs, options, permit).await?;
+        let held = texts + tokenizing::held_bytes(&lists);
+        permit.hold(held)?;
         permit.end_tokenizing(held);
         Ok(lists)
     }

@@ -96,7 +96,7 @@ pub(super) async fn tokenize(
 }
 
 /// Bytes in memory of what runs for texts: ids, and places as far as somebody asked.
-fn held_bytes(texts: &[Tokenized]) -> u64 {
+pub(super) fn held_bytes(texts: &[Tokenized]) -> u64 {
     let of = |text: &Tokenized| size_of_val(&text.ids[..]) + size_of_val(&text.spans[..]);
     texts.iter().map(of).sum::<usize>() as u64
 }
