@@ -56,15 +56,19 @@ impl Workload {
         })
     }
 
-    /// The time of a short text on one session while nothing else runs.
-    pub(crate) fn alone(
+    /// The time of a short text on one session while nothing else runs, and what `at_end` gives.
+    /// That is asked while the thread which has run the texts lives: Linux forgets what it told of
+    /// a thread when the thread ends.
+    pub(crate) fn alone<T>(
         &self,
         engine: &dyn Engine,
         shapes: &Shapes,
         clock: &dyn Clock,
-    ) -> Result<Duration, EngineError> {
+        at_end: impl FnOnce() -> T,
+    ) -> Result<(Duration, T), EngineError> {
         thread::scope(|scope| {
-            self.singles(&MeasuringThreads::open(scope, engine, shapes, 1, clock)?, shapes)
+            let threads = MeasuringThreads::open(scope, engine, shapes, 1, clock)?;
+            Ok((self.singles(&threads, shapes)?, at_end()))
         })
     }
 

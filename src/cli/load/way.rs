@@ -132,8 +132,8 @@ impl Ways {
         let shapes = supported(&*engine, shapes(max_batch_tokens));
         let time_alone = |engine: &dyn Engine, width: usize| {
             let (began, waited) = (clock.now(), waited_for_cores());
-            let time = self.workload.alone(engine, &shapes, clock)?;
-            let waited = waited_for_cores().saturating_sub(waited).as_secs_f64();
+            let (time, total) = self.workload.alone(engine, &shapes, clock, waited_for_cores)?;
+            let waited = total.saturating_sub(waited).as_secs_f64();
             let cores_s = clock.now().since(began).as_secs_f64() * width as f64;
             Ok(Alone { time, is_disturbed: waited > cores_s * WIDTH_WAIT_PART })
         };

@@ -82,3 +82,14 @@ fn a_batch_between_two_shapes_takes_the_smaller_one() {
     let rows = |rows, length| Bucket { rows, length };
     assert_eq!(runs, [rows(1, 32), rows(1, 64), rows(1, 128), rows(2, 128)]);
 }
+
+#[test]
+fn the_thread_of_a_text_alone_lives_until_its_waits_are_read() {
+    let engine = timed(usize::MAX);
+    let shapes = Shapes::on_cpu(512, MaxBatchTokens::DEFAULT);
+    let workload = Workload { batches: Vec::new(), lengths: [32, 64] };
+    // A session has a share of the engine until its thread drops it.
+    let owners = || Arc::strong_count(&engine.runs);
+    let alone = workload.alone(&engine, &shapes, &*engine.clock, owners);
+    assert_eq!(alone, Ok((Duration::from_micros(1480), 2)));
+}
