@@ -82,9 +82,9 @@ pub enum EngineError {
     /// This session's GPU cannot be used by the process again, and others of the engine are left.
     #[error("GPU lost: {0}")]
     GpuLost(String),
-    /// The whole process cannot use the device again, as after a lasting CUDA error: fail health,
-    /// answer queued requests, exit non-zero and let the supervisor restart.
-    #[error("device lost: {0}")]
+    /// This process can run nothing any more, as after a lasting CUDA error: fail health, answer
+    /// queued requests, exit non-zero and let the supervisor restart.
+    #[error("{0}")]
     ProcessPoisoned(String),
 }
 

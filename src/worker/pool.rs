@@ -362,7 +362,7 @@ impl PoolThread {
         match end {
             WorkerEnd::Dismissed => {}
             WorkerEnd::Poisoned(reason) => {
-                tracing::error!(worker, reason, "the device is lost for this process");
+                tracing::error!(worker, reason, "this process can run nothing any more");
                 self.scheduler.close();
                 let _ =
                     self.status.start_result.set(Err(EngineError::ProcessPoisoned(reason.clone())));

@@ -133,7 +133,7 @@ async fn a_poisoned_process_answers_everything_and_tells_its_owner() {
     gate.open();
     assert!(matches!(within(running).await, Err(RunError::EngineFailed(_))));
     assert_eq!(within(waiting).await, Err(RunError::NoWorker));
-    assert!(within(pool.workers.failed()).await.contains("scripted"));
+    assert_eq!(within(pool.workers.failed()).await, "scripted");
     assert_eq!(pool.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
 }
 
