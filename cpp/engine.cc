@@ -22,6 +22,17 @@ using nvinfer1::TensorIOMode;
                 std::string(kProduct) + " cannot run this plan here: " + problem);
 }
 
+/// Logs the errors that were heard while a plan was loaded all the same: who hears them keeps them
+/// from the log. They may be another GPU's, which loads at the same time. As a warning, since
+/// whoever hears that load would keep an error from the log again.
+void tell(Diagnostics const& heard) {
+    std::string const errors = heard.errors("");
+    if (!errors.empty()) {
+        logger().log(nvinfer1::ILogger::Severity::kWARNING,
+                     ("while a plan was loaded: " + errors).c_str());
+    }
+}
+
 #ifdef DUOVEC_RTX
 /// What the plan's header says against this machine, in words; "" when it fits, `suboptimal` when
 /// it fits badly.
@@ -187,6 +198,7 @@ void LoadedEngine::check_header(std::span<std::uint8_t const> plan) {
         if (!problem.empty()) {
             reject(heard.errors(problem) == problem ? problem : problem + ": " + heard.errors(""));
         }
+        tell(heard);
     }
     if (suboptimal) {
         logger().log(nvinfer1::ILogger::Severity::kWARNING,
@@ -203,7 +215,7 @@ void LoadedEngine::deserialize(std::span<std::uint8_t const> plan) {
     Diagnostics const heard(Hearing::kErrors);
     engine_.reset(runtime_->deserializeCudaEngine(plan.data(), plan.size()));
     if (engine_ != nullptr) {
-        return;
+        return tell(heard);
     }
     std::string const reason = recorder_.errors(heard.errors("it gives no reason"));
     if (recorder_.kind(ErrorKind::kModel) == ErrorKind::kOutOfMemory) {

@@ -21,13 +21,13 @@ namespace duovec::standin {
 // Faults that are set or not, and those with a number. Not objects that the end of the process
 // destroys: streams may still run then.
 constexpr std::string_view kSwitches[] = {
-    "no_device",          "no_driver",        "host_alloc_fails",
-    "stream_fails",       "capture_fails",    "capture_enqueue_fails",
-    "instantiate_fails",  "runtime_0x228",    "deserialize_fails",
-    "context_fails",      "context_refused",  "build_fails",
-    "unsupported_device", "suboptimal_plan",  "mixes_rows",
-    "mixes_texts",        "longest_is_wrong", "unlike_devices",
-    "adds_up_anyhow",     "deserialize_warns"};
+    "no_device",          "no_driver",         "host_alloc_fails",
+    "stream_fails",       "capture_fails",     "capture_enqueue_fails",
+    "instantiate_fails",  "runtime_0x228",     "deserialize_fails",
+    "context_fails",      "context_refused",   "build_fails",
+    "unsupported_device", "suboptimal_plan",   "mixes_rows",
+    "mixes_texts",        "longest_is_wrong",  "unlike_devices",
+    "adds_up_anyhow",     "deserialize_warns", "deserialize_errs"};
 constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "enqueue_fails",  "enqueue_fails_late",
                                          "launch_fails",   "copy_fails",

@@ -149,14 +149,18 @@ fn check_prints_a_line_for_everything() {
 }
 
 #[test]
-fn what_the_library_warns_of_while_plans_are_loaded_is_in_the_log() {
+fn what_the_library_says_while_plans_are_loaded_is_in_the_log() {
     for flavour in flavours() {
-        let package = Package::new(flavour);
-        let mut command = package.command("check", flavour.name(), "deserialize_warns");
-        let said = run(command.args(["--devices", "0,1", "--log-level", "warn"]));
-        // Once for each GPU, although the other one loads its plan at the same time.
-        let warning = "scripted: the plan is of another model of GPU";
-        assert_eq!(said.with_code(0).stderr.matches(warning).count(), 2, "{}", said.stderr);
+        for (fault, words) in [
+            ("deserialize_warns", "scripted: the plan is of another model of GPU"),
+            ("deserialize_errs", "scripted: a part of the plan is passed over"),
+        ] {
+            let package = Package::new(flavour);
+            let mut command = package.command("check", flavour.name(), fault);
+            let said = run(command.args(["--devices", "0,1", "--log-level", "warn"]));
+            // Once for each GPU, although the other one loads its plan at the same time.
+            assert_eq!(said.with_code(0).stderr.matches(words).count(), 2, "{}", said.stderr);
+        }
     }
 }
 
