@@ -162,7 +162,8 @@ mod with_tensorrt {
         *typed.get_one("device").expect("clap has a default for it")
     }
 
-    /// Loads the plan as a server would.
+    /// Loads the plan as a server of this GPU alone would: one of several models of GPUs takes
+    /// plans that are alike on all.
     fn load(
         config: &Config,
         flavour: PlanFlavour,
