@@ -192,7 +192,7 @@ impl Bench<'_> {
                 best = best.min(self.clock.now().since(start).as_secs_f64());
             }
             for thread in threads {
-                thread.join().map_err(|_| anyhow!("a worker panicked"))??;
+                thread.join().expect("its panics are errors")?;
             }
             Ok(best)
         })
