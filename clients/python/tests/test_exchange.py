@@ -191,6 +191,19 @@ def test_a_request_whose_time_went_by_in_refusals_was_refused_and_is_not_wrong()
         play.answer(too_short)
 
 
+@pytest.mark.parametrize(
+    "first", [BROKEN, refusal(429, "queue_full", "4"), refusal(503, "draining", "4")]
+)
+def test_a_request_that_waited_for_nobody_is_told_that_its_time_is_too_short(
+    first: httpx.Response | httpx.TransportError,
+) -> None:
+    play = Play([A, B], timeout_s=0.02)
+    play.answer(first)
+    assert play.at() == B
+    with pytest.raises(BadRequestError):
+        play.answer(refusal(400, "request_timeout_too_short"))
+
+
 def test_no_answer_in_time_is_a_deadline_error() -> None:
     play = Play([A])
     with pytest.raises(DeadlineError, match="did not answer in time"):

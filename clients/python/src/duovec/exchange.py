@@ -65,6 +65,8 @@ class _Tries:
         self.due: dict[str, float] = {}
         self.failures: dict[str, int] = {}
         self.error: errors.DuovecError | None = None
+        # Why the last wait was needed.
+        self.waited_for: errors.DuovecError | None = None
 
     def next(self) -> tuple[str, float]:
         """The server to ask, and the seconds until then."""
@@ -100,6 +102,7 @@ def exchange(servers: Servers, request: Request) -> Steps:
         server, wait_s = tries.next()
         if wait_s > 0:
             yield Wait(wait_s)
+            tries.waited_for = tries.error
         left_s = tries.deadline - servers.clock()
         if left_s <= 0:
             raise tries.error or errors.DeadlineError("the time of the call is over")
@@ -130,9 +133,9 @@ def _refusal(tries: _Tries, server: str, error: errors.ApiError) -> None:
             tries.refused(server, error)
         case errors.ServerError() if error.code in PASSING_CODES:
             tries.failed(server, error)
-        case errors.BadRequestError() if error.code == TOO_SHORT and tries.error:
-            # The time went by in the tries before: they say why the call fails.
-            raise tries.error
+        case errors.BadRequestError() if error.code == TOO_SHORT and tries.waited_for:
+            # The time went by in waits: their reason says why the call fails.
+            raise tries.waited_for
         case _:
             raise error
 
