@@ -170,13 +170,15 @@ class Configuration:
 
     def _rotary(self, kind: str, width: int) -> Rotary:
         """By any of the ways in which transformers has written it."""
-        about, keys = self._get("rope_parameters") or {}, self.family.rotary[kind]
+        about, kinds = self._get("rope_parameters") or {}, self.family.rotary
         # What is said of no kind holds where there is only one.
-        general = about if len(self.family.rotary) == 1 else {}
+        general = about if len(kinds) == 1 else {}
+        wanted = f"what it says must be of one of {', '.join(kinds)}"
+        self._demand(bool(general) or set(about) <= set(kinds), "rope_parameters", wanted)
         about = about.get(kind, general) | (self._get("rope_scaling") or {})
-        self._known.update(keys)
+        self._known.update(kinds[kind])
         way = about.get("rope_type", about.get("type", "default"))
-        key = THETA if THETA in about else self._first(keys)
+        key = THETA if THETA in about else self._first(kinds[kind])
         theta = about.get(key, self._stored.get(key))
         factor = about.get("factor", 1.0) if way != "default" else 1.0
         for name, value in about.items():

@@ -94,7 +94,6 @@ def test_what_a_description_cannot_say_is_refused_by_key_and_value(
     ("family", "key", "general"),
     [
         ("gemma3", "rope_local_base_freq", {"rope_theta": 1e6}),
-        ("gemma3", "rope_local_base_freq", {"rope_parameters": {"rope_theta": 1e6}}),
         ("modernbert", "local_rope_theta", {"rope_theta": 160000.0}),
     ],
 )
@@ -106,6 +105,22 @@ def test_local_layers_do_not_turn_as_full_ones(
     del config[key]
     folder = write(tmp_path, family, config, whole=True)
     with pytest.raises(PackageError, match=f"config.json has {key} None: a number from 1"):
+        snapshots.open_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("gemma3", {"rope_theta": 1e6}),
+        ("modernbert", {"rope_type": "yarn", "factor": 4.0}),
+        ("modernbert", {"full_attention": {"rope_theta": 1e5}, "factor": 4.0}),
+    ],
+)
+def test_angles_that_are_said_of_no_kind_of_layer_are_refused(
+    tmp_path: Path, family: str, said: dict[str, Any]
+) -> None:
+    folder = write(tmp_path, family, PUBLISHED[family] | {"rope_parameters": said}, whole=True)
+    with pytest.raises(PackageError, match="config.json has rope_parameters .*: what it says must"):
         snapshots.open_encoder(folder)
 
 
