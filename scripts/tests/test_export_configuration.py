@@ -124,6 +124,16 @@ def test_angles_that_are_said_of_no_kind_of_layer_are_refused(
         snapshots.open_encoder(folder)
 
 
+def test_a_key_that_transformers_does_not_read_changes_no_angles(tmp_path: Path) -> None:
+    """Its ModernBERT has two keys, one for each kind of layer, and no third for both."""
+    config = PUBLISHED["modernbert"]
+    assert {"global_rope_theta", "local_rope_theta"} <= config.keys()
+    expected = snapshots.open_encoder(write(tmp_path / "two", "modernbert", config, whole=True))
+    config = config | {"rope_theta": 12345.0}
+    found = snapshots.open_encoder(write(tmp_path / "three", "modernbert", config, whole=True))
+    assert found.architecture == expected.architecture
+
+
 def test_angles_of_gte_are_those_of_its_own_code(tmp_path: Path) -> None:
     """NTKScalingRotaryEmbedding of the model's code, which transformers does not have."""
     scaling = {"rope_scaling": {"type": "ntk", "factor": 8.0}, "rope_theta": 20000}
