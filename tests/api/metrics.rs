@@ -86,6 +86,17 @@ fn requests_items_and_tokens_are_counted() {
 }
 
 #[test]
+fn the_index_is_not_counted_with_the_texts_that_are_posted_to_its_path() {
+    let server = Server::ready();
+    for method in [Method::GET, Method::HEAD, Method::GET] {
+        assert_eq!(server.send(method, "/", &[], Vec::new()).status, 200);
+    }
+    server.post("/", &json!({"inputs": "x"})).ok();
+    assert_eq!(server.metric(r#"duovec_requests_total{route="/",status="200"}"#), 1.0);
+    assert_eq!(server.metric(r#"duovec_requests_total{route="/ (index)",status="200"}"#), 3.0);
+}
+
+#[test]
 fn refusals_expiries_and_cancellations_are_counted() {
     let server = Server::ready();
     server.hold();

@@ -244,5 +244,6 @@ def test_rules_and_dashboard_count_every_route_that_runs_the_model() -> None:
     [pattern] = set(re.findall(r'route=~\s*"(.+?)"', text))
     for route in running:
         assert re.fullmatch(pattern, route), f"{route} is not counted"
-    for route in described.keys() - running:
+    # The GET of / has another name than its POST, and /embed_all refuses every request.
+    for route in described.keys() - running | {"/ (index)", "/embed_all"}:
         assert not re.fullmatch(pattern, route), f"{route} is counted"
