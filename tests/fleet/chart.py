@@ -20,13 +20,13 @@ CUSTOM = ("keda.sh", "monitoring.coreos.com")
 Object = dict[str, Any]
 
 
-def render(*values: str) -> list[Object]:
+def render(*values: str, release: str = RELEASE) -> list[Object]:
     """The objects for some sets of `NAME=JSON`, and for files of the chart where `=` is missing."""
-    return [one for one in yaml.safe_load_all(template(*values)) if one]
+    return [one for one in yaml.safe_load_all(template(*values, release=release)) if one]
 
 
-def template(*values: str) -> str:
-    command = [programs.find("helm"), "template", RELEASE, CHART, "--namespace", NAMESPACE]
+def template(*values: str, release: str = RELEASE) -> str:
+    command = [programs.find("helm"), "template", release, CHART, "--namespace", NAMESPACE]
     for value in values:
         command += ["--set-json", value] if "=" in value else ["-f", CHART / value]
     return programs.run(*command)

@@ -114,6 +114,21 @@ def test_values_that_cannot_work_are_refused(value: str, reason: str) -> None:
         template(value)
 
 
+def test_releases_that_write_to_one_index_are_compared() -> None:
+    watched = "serviceMonitor.enabled=true"
+
+    def index(*values: str, release: str) -> str:
+        found = of_kind(render(watched, *values, release=release), "ServiceMonitor")
+        [endpoint] = found["spec"]["endpoints"]
+        [rule] = endpoint["relabelings"]
+        assert rule["targetLabel"] == "index"
+        return rule["replacement"]
+
+    assert index(release="rank") == "rank-duovec"
+    assert index(release="duovec") == index("values-bulk.yaml", release="bulk") == "duovec"
+    assert index('serviceMonitor.index="texts"', release="duovec") == "texts"
+
+
 def environment(objects: list[Object]) -> dict[str, str]:
     container = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
     return {one["name"]: one["value"] for one in container["env"]}
