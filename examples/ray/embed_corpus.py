@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--duovec", default="duovec", help="the program")
     parser.add_argument("--address", default="auto", help="of the Ray cluster; local starts one")
     parser.add_argument("--actors", type=int, help="a GPU each, or a node each where none has one")
-    parser.epilog = "What follows -- goes to duovec serve."
+    parser.epilog = "What follows -- goes to duovec serve; paths there must be absolute."
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     typed = parser.parse_args(sys.argv[1:end])
     typed.arguments = sys.argv[end + 1 :]
