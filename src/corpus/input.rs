@@ -204,8 +204,17 @@ pub(super) struct Chunk {
     pub(super) rows: Vec<Row>,
     /// One for each kept column, as long as `rows`.
     pub(super) kept: Vec<ArrayRef>,
+    /// One for each kept column: [`kept::mean_bytes`] of all rows that were read with these.
+    pub(super) means: Vec<usize>,
     /// Bytes of all files up to the end of these rows.
     pub(super) position: u64,
+}
+
+impl Chunk {
+    pub(super) fn new(rows: Vec<Row>, kept: Vec<ArrayRef>, position: u64) -> Self {
+        let means = kept.iter().map(|column| kept::mean_bytes(column)).collect();
+        Self { rows, kept, means, position }
+    }
 }
 
 /// A row as a file of lines has it.
@@ -327,7 +336,7 @@ fn chunk_of(
     let name: Arc<str> = file.path.to_string_lossy().into();
     let row = |InputRecord { number, text, .. }| Row { file: Arc::clone(&name), number, text };
     let rows = read.into_iter().map(row).collect();
-    Ok(Some(Chunk { rows, kept, position: records.position() }))
+    Ok(Some(Chunk::new(rows, kept, records.position())))
 }
 
 /// Columns of Parquet keep their types, so all files must have the same.

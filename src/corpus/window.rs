@@ -141,7 +141,8 @@ fn take(chunk: &Chunk, room: usize, bytes_max: usize, bytes: &mut usize) -> usiz
         if *bytes >= bytes_max {
             break;
         }
-        let kept = chunk.kept.iter().map(|column| kept::bytes(column, at));
+        let columns = chunk.kept.iter().zip(&chunk.means);
+        let kept = columns.map(|(column, &mean)| kept::bytes(column, at, mean));
         *bytes += row.text.as_ref().map_or(0, String::len) + kept.sum::<usize>();
         taken += 1;
     }
@@ -159,7 +160,8 @@ fn split(mut chunk: Chunk, rows: usize) -> (Chunk, Option<Chunk>) {
         let columns = chunk.kept.iter();
         columns.map(move |column| column.slice(from, length)).collect::<Vec<_>>()
     };
-    let left = Chunk { rows: rest, kept: slice(rows, length), position: chunk.position };
+    let (kept, means) = (slice(rows, length), chunk.means.clone());
+    let left = Chunk { rows: rest, kept, means, position: chunk.position };
     let kept = slice(0, rows);
     (Chunk { kept, ..chunk }, Some(left))
 }
@@ -180,11 +182,13 @@ pub(super) fn kept_rows(window: &RowWindow, places: &[usize]) -> Result<Vec<Arra
 mod tests {
     use super::*;
     use crate::corpus::input::{Columns, InputFile, InputFormat};
+    use arrow_array::ListArray;
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
     use serde_json::{Value, json};
     use std::io::Write;
     use std::path::Path;
+    use std::sync::Arc;
 
     fn windows(rows: usize, limits: WindowLimits) -> (tempfile::NamedTempFile, Windows) {
         windows_of((0..rows).map(|row| json!({"text": format!("{row:04}"), "id": row})), limits)
@@ -240,6 +244,19 @@ mod tests {
         let rows = (0..10).map(|_| json!({"text": "four", "id": "and five"}));
         let (_file, windows) = windows_of(rows, WindowLimits { rows: 100, bytes: 25 });
         assert_eq!(lengths(windows), [3, 3, 3, 1], "kept texts count");
+    }
+
+    /// Arrow says of a part of some lists that it has the bytes of all of them.
+    #[test]
+    fn kept_lists_count_as_much_after_the_end_of_a_window_as_before() {
+        let list = |_| Some([Some(0_i64); 1000]);
+        let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(list));
+        let row = |number| Row { file: "a.parquet".into(), number, text: Ok(String::new()) };
+        let chunk = Chunk::new((1..=20).map(row).collect(), vec![Arc::new(lists)], 0);
+        let columns = Columns { text: "text".to_owned(), kept: vec!["lists".to_owned()] };
+        let limits = WindowLimits { rows: 100, bytes: 25_000 };
+        let windows = Windows::new(InputRows::new(&[], columns, 1000), limits);
+        assert_eq!(lengths(Windows { left: Some(chunk), ..windows }), [4; 5]);
     }
 
     fn lengths(windows: Windows) -> Vec<usize> {

@@ -80,7 +80,7 @@ impl ParquetRows {
         self.rows_read += rows.len() as u64;
         let part = self.rows_read as f64 / self.rows.max(1) as f64;
         let position = (self.length as f64 * part) as u64;
-        Ok(Chunk { rows, kept, position })
+        Ok(Chunk::new(rows, kept, position))
     }
 
     fn fault(&self, problem: &str) -> CorpusError {
