@@ -117,7 +117,8 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let rows = rows.ok_or_else(|| wrong("--part-rows: send a whole number above zero"))?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
     let names = texts("INPUT");
-    let files = InputFile::find(&names, typed.get_one("input-format").copied())?;
+    let format = typed.get_one("input-format").copied();
+    let files = InputFile::find(&names, format, &target.side_paths())?;
     InputFile::refuse_output(&files, &names, &target.path, &target.part_path(0))?;
     let input = InputRows::new(&files, columns.clone(), config.http.max_item_bytes.as_usize());
     let mut windows = Windows::new(input, limits);

@@ -127,6 +127,11 @@ impl OutputTarget {
         self.beside("_duovec_work", ".duovec_work")
     }
 
+    /// What a run writes beside the vectors: two files, and a folder of others.
+    pub(crate) fn side_paths(&self) -> [PathBuf; 3] {
+        [self.job_path(), self.rejected_path(), self.work_path()]
+    }
+
     pub(crate) fn part_path(&self, part: usize) -> PathBuf {
         let folder = match self.kind {
             TargetKind::Folder => self.path.clone(),
@@ -244,8 +249,7 @@ impl Destination {
     /// there. `asked` has what is known before the model is loaded.
     ///
     /// # Errors
-    /// When an earlier run had other terms, another process writes to it, or the disk does not take
-    /// it.
+    /// When an earlier run had other terms, another process writes to it, or the disk fails.
     pub(crate) fn open(target: OutputTarget, asked: &Terms) -> Result<Self, CorpusError> {
         let mut destination = Self { job: target.read_job()?, target, _lock: None };
         if destination.finished().is_some() {

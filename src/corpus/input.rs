@@ -38,6 +38,11 @@ const BY_FOLDER: glob::MatchOptions = glob::MatchOptions {
     require_literal_leading_dot: false,
 };
 
+/// A path that can be compared with another one.
+fn whole(path: &Path) -> PathBuf {
+    absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Names in a sentence.
 fn named(names: &[String]) -> String {
     match names {
@@ -95,27 +100,37 @@ pub(crate) struct InputFile {
 }
 
 impl InputFile {
-    /// Files of these names and patterns, in the order typed, those of a pattern by name.
+    /// Files of these names and patterns, in the order typed, those of a pattern by name. A pattern
+    /// passes over `side`: files that the run writes beside its vectors, and folders of them.
     ///
     /// # Errors
-    /// When a name or a pattern has no file, or nobody says what a file holds.
+    /// When a name or a pattern has no file, nobody says what a file holds, or a name is of `side`.
     pub(crate) fn find(
         typed: &[String],
         format: Option<InputFormat>,
+        side: &[PathBuf],
     ) -> Result<Vec<Self>, CorpusError> {
+        let is_side = |path: &Path| side.iter().any(|own| whole(path).starts_with(whole(own)));
         let mut files = Vec::new();
         for name in typed {
             let path = Path::new(name);
+            let fault = |problem: String| CorpusError::wrong_name(path, problem);
             if name == STDIN || path.exists() {
+                if is_side(path) {
+                    let problem = "the run itself writes it beside its vectors; leave it out, or \
+                                   put the pattern in quotes";
+                    return Err(fault(problem.to_owned()));
+                }
                 files.push(Self::new(path, format)?);
                 continue;
             }
-            let fault = |problem: String| CorpusError::wrong_name(path, problem);
             let found = glob::glob(name).map_err(|error| fault(error.to_string()))?;
             let before = files.len();
             for path in found {
                 let path = path.map_err(|error| fault(error.to_string()))?;
-                files.push(Self::new(&path, format)?);
+                if !is_side(&path) {
+                    files.push(Self::new(&path, format)?);
+                }
             }
             if files.len() == before {
                 return Err(fault("there is no such file".to_owned()));
@@ -132,7 +147,6 @@ impl InputFile {
         out: &Path,
         part: &Path,
     ) -> Result<(), CorpusError> {
-        let whole = |path: &Path| absolute(path).unwrap_or_else(|_| path.to_owned());
         let (out_place, part_place) = (whole(out), whole(part));
         let is_taken = |name: &String| {
             let place = whole(Path::new(name));

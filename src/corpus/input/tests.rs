@@ -17,7 +17,8 @@ fn file(name: &str, content: impl AsRef<[u8]>) -> (TempDir, Vec<InputFile>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join(name);
     fs::write(&path, content).expect("written");
-    let files = InputFile::find(&[path.to_string_lossy().into_owned()], None).expect("it is there");
+    let typed = [path.to_string_lossy().into_owned()];
+    let files = InputFile::find(&typed, None, &[]).expect("it is there");
     (folder, files)
 }
 
@@ -224,7 +225,7 @@ fn names_and_patterns_are_files_in_their_order() {
         };
         let typed: Vec<String> = names.iter().map(typed).collect();
         let name = |file: InputFile| file.path.file_name().map(|name| name.to_owned());
-        let found = InputFile::find(&typed, format).map_err(|error| error.to_string())?;
+        let found = InputFile::find(&typed, format, &[]).map_err(|error| error.to_string())?;
         let names = found.into_iter().filter_map(name).map(|name| name.into_string());
         Ok::<_, String>(names.collect::<Result<Vec<_>, _>>().expect("UTF-8"))
     };

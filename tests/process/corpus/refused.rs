@@ -43,6 +43,7 @@ in.jsonl | in.jsonl | --format jsonl | 2 | --out…in.jsonl…also the input
 */*.jsonl | out | --format jsonl | 2 | --out…out…also the input
 **/*.jsonl | out | --format jsonl | 2 | --out…out…also the input
 */*.jsonl | out.jsonl | | 2 | --out…out.jsonl…also the input
+v.parquet.rejected.jsonl | v.parquet | | 2 | v.parquet.rejected.jsonl…beside its vectors…in quotes
 ";
 
 #[test]
@@ -58,7 +59,9 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     }
     fs::create_dir(corpus.path("full")).expect("created");
     write("full/notes.txt", b"mine");
-    write("mine.jsonl", b"mine");
+    for name in ["mine.jsonl", "v.parquet.rejected.jsonl"] {
+        write(name, b"mine");
+    }
     fs::create_dir(corpus.path("deep")).expect("created");
     write("deep/in.jsonl", b"\"one\"\n");
     let refused = |input: &str, out: &str, more: &[&str], code: i32, words: &str| {
@@ -102,4 +105,25 @@ fn an_output_beside_its_input_and_a_byte_order_mark_are_taken() {
     let expected = vectors("plain.txt", "one\n");
     assert_eq!(vectors("mark.txt", "\u{feff}one\n"), expected);
     assert_eq!(vectors("mark.jsonl", "\u{feff}{\"text\": \"one\"}\n"), expected);
+}
+
+/// Also what an interrupted run left. Such a file has no texts, so a run that took it would end
+/// with code 1.
+#[test]
+fn a_pattern_passes_over_what_the_run_wrote_beside_its_vectors() {
+    for (input, pattern, out, left) in [
+        ("in.jsonl", "*.jsonl", "out.parquet", None),
+        ("in.json", "*.json", "out.parquet", None),
+        ("in.jsonl", "**/*.jsonl", "out", Some("out/_duovec_work")),
+    ] {
+        let corpus = Folder::new();
+        corpus.write(input, "\"one\"\n5\n");
+        if let Some(folder) = left {
+            fs::create_dir_all(corpus.path(folder)).expect("created");
+            corpus.write(&format!("{folder}/rejected-00000.jsonl"), "{\"row\": 1}\n");
+        }
+        for _ in 0..2 {
+            corpus.embed(pattern, out, &["--input-format", "jsonl"]).with_code(3);
+        }
+    }
 }
