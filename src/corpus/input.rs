@@ -1,6 +1,7 @@
 //! The rows of a corpus, from files or standard input, a few at a time.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
@@ -168,11 +169,13 @@ impl InputFile {
     }
 
     fn new(path: &Path, format: Option<InputFormat>) -> Result<Self, CorpusError> {
-        if path.extension().is_some_and(|ending| ending == "gz") {
+        if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
             return Err(CorpusError::input(path, GZIP_ADVICE));
         }
         if path.is_dir() {
-            let files = path.join("*.jsonl");
+            // Spark writes a folder `a.parquet` of such files.
+            let own = InputFormat::of(path).and(path.extension()).and_then(OsStr::to_str);
+            let files = path.join(format!("*.{}", own.unwrap_or("jsonl")));
             let problem = format!("it is a folder; name its files, such as '{}'", files.display());
             return Err(CorpusError::wrong_name(path, problem));
         }

@@ -13,11 +13,13 @@ in.parquet | out | --text-column id | 1 | `id`…Int64…not of text
 twice.csv | out | | 1 | twice.csv…two columns…`text`
 other.csv | out | --keep id | 1 | other.csv…two columns…`id`
 packed.jsonl.gz | out | --input-format jsonl | 1 | packed.jsonl.gz…packed with gzip…gunzip
+packed.JSONL.GZ | out | | 1 | packed.JSONL.GZ…packed with gzip…gunzip
 packed.jsonl | out | | 1 | packed.jsonl…packed with gzip…gunzip
 in.jsonl | full | | 1 | full…was not made by this command
 in.jsonl | mine.jsonl | | 1 | mine.jsonl…was not made by this command
 full | out | | 2 | full…it is a folder…/full/*.jsonl'
 full | out | --input-format jsonl | 2 | full…it is a folder
+spark*.parquet | out | | 2 | spark.parquet…it is a folder…/spark.parquet/*.parquet'
 no*.jsonl | out | | 2 | no*.jsonl…no such file
 in.jsonl | out | --keep id,id | 2 | --keep…`id` twice
 in.jsonl | out | --part-rows 0 | 2 | --part-rows…above zero
@@ -54,11 +56,12 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     write("in.csv", b"id,text\n1,a\n");
     write("twice.csv", b"text,id,text,id\none,1,two,2\n");
     write("other.csv", b"other,id,text,id\none,1,two,2\n");
-    for name in ["packed.jsonl.gz", "packed.jsonl"] {
+    for name in ["packed.jsonl.gz", "packed.JSONL.GZ", "packed.jsonl"] {
         write(name, b"\x1f\x8b\x08\0packed");
     }
     fs::create_dir(corpus.path("full")).expect("created");
     write("full/notes.txt", b"mine");
+    fs::create_dir(corpus.path("spark.parquet")).expect("created");
     for name in ["mine.jsonl", "v.parquet.rejected.jsonl"] {
         write(name, b"mine");
     }
