@@ -26,8 +26,8 @@ use parquet_rows::ParquetRows;
 const CHUNK_ROWS: usize = 1024;
 /// Bytes of a file of records from which a chunk ends before it has so many rows.
 const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
-/// The same for the first chunk of all, by which the types of kept columns are guessed. No more
-/// memory than a window takes.
+/// The same for the first chunk of all, by which the types of kept columns are guessed. As many as
+/// a window has of text; kept lists of JSON take many times as much memory until they are texts.
 const FIRST_CHUNK_BYTES: u64 = 64 * 1024 * 1024;
 
 const STDIN: &str = "-";
