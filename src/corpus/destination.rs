@@ -261,8 +261,8 @@ impl Destination {
             destination._lock = Some(destination.target.lock()?);
             // Another process may have finished it meanwhile.
             destination.job = destination.target.read_job()?;
+            destination.compare(asked)?;
         }
-        destination.compare(asked)?;
         if destination.is_finished() {
             // What a run left that ended at its last step.
             let _ = fs::remove_dir_all(destination.target.work_path());
