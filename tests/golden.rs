@@ -116,7 +116,7 @@ fn split_engine(
 fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {
     let tokenizer = TextTokenizer::open(package, SpecialTokenText::Special, None)
         .expect("the tokenizer is read");
-    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.input_type), &|| true);
+    let one = |item: &Item| tokenizer.tokenize(&item.text, Some(item.input_type), &|_| true);
     golden.items.iter().map(|item| one(item).expect("it is tokenized")).collect()
 }
 
@@ -299,7 +299,7 @@ fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
     let tokenizer = tokenizer.expect("the tokenizer is read");
     let texts = ["", "der schnelle Test", "быстрый тест", "快速测试", "اختبار", "the the quick"];
     let long = "the quick test ".repeat(40);
-    let ids = |text: &str| tokenizer.tokenize(text, None, &|| true).expect("it is tokenized").ids;
+    let ids = |text: &str| tokenizer.tokenize(text, None, &|_| true).expect("it is tokenized").ids;
     let all: Vec<TokenIds> = texts.iter().map(|text| ids(text)).chain([ids(&long)]).collect();
     assert_eq!(all[all.len() - 1].len(), package.manifest().max_input_tokens);
     let mut run = |items: Vec<TokenIds>| {

@@ -83,11 +83,11 @@ impl TextMaker {
     fn texts(&self, cutter: Option<&Cutter>, text: &str) -> Result<TextsToRun, String> {
         let Some(cutter) = cutter else {
             let reading = self.recipe.reading();
-            let whole = self.tokenizer.tokenize_with(text, reading, &|| true);
+            let whole = self.tokenizer.tokenize_with(text, reading, &|_| true);
             return Ok(TextsToRun::whole(vec![whole.map_err(|error| error.to_string())?]));
         };
         let input = Input::Text(text.into());
-        let texts = cutter.cut(&self.tokenizer, (0, &input), &|| true);
+        let texts = cutter.cut(&self.tokenizer, (0, &input), &|_| true);
         texts.map_err(|error| match error {
             EmbedError::Chunks { fault, .. } => fault.to_string(),
             other => other.to_string(),

@@ -5,10 +5,11 @@
 //! seen those around it. The special tokens and the prompt belong to no late chunk.
 
 use std::ops::Range;
+use std::slice;
 
 use thiserror::Error;
 
-use super::tokenizing::tokenize_text;
+use super::tokenizing::{check_wanted, held_bytes, tokenize_text};
 use super::{EmbedError, Input, OverLong, Vectors};
 use model::tokenize::{Keep, Offsets, Span, TextTokenizer, TokenizeOptions, Tokenized};
 use scheduling::batch::{Bucket, TokenIds};
@@ -206,19 +207,21 @@ impl Cutter {
         &self,
         tokenizer: &TextTokenizer,
         (index, input): (usize, &Input),
-        wanted: &dyn Fn() -> bool,
+        wanted: &dyn Fn(usize) -> bool,
     ) -> Result<TextsToRun, EmbedError> {
         let Input::Text(text) = input else { return Err(EmbedError::ChunksWithoutText) };
         let options = TokenizeOptions { keep: Keep::All, offsets: Offsets::Find, ..self.reading };
         let whole = tokenize_text(tokenizer, text, options, wanted)?;
+        let whole_bytes = held_bytes(slice::from_ref(&whole));
+        let wanted = |more| wanted(whole_bytes + more);
         let Chunking { by, late, most, .. } = &self.chunking;
         let cuts = cut(by, (index, text), &whole.spans, *most);
         let cuts = cuts.map_err(|fault| self.fault(index, fault))?;
         // Without tokens there is nothing to pool; the whole text still has a vector.
         let is_blank = whole.spans.is_empty() && !matches!(by, ChunkBy::Spans(_));
         match *late && !is_blank {
-            true => self.late(index, &whole, &cuts),
-            false => self.alone(tokenizer, (index, text), &cuts, wanted),
+            true => self.late(index, &whole, &cuts, &wanted),
+            false => self.alone(tokenizer, (index, text), &cuts, &wanted),
         }
     }
 
@@ -254,7 +257,7 @@ impl Cutter {
         tokenizer: &TextTokenizer,
         (input, text): (usize, &str),
         cuts: &[Cut],
-        wanted: &dyn Fn() -> bool,
+        wanted: &dyn Fn(usize) -> bool,
     ) -> Result<TextsToRun, EmbedError> {
         let bytes = byte_places(text, cuts);
         let lengths = cuts.iter().map(|cut| bytes(cut.span.end) - bytes(cut.span.start));
@@ -262,9 +265,13 @@ impl Cutter {
             return Err(self.fault(input, ChunkFault::Repeated));
         }
         let (mut run, mut parts) = (Vec::with_capacity(cuts.len()), Vec::new());
+        let mut held = 0;
         for (number, cut) in cuts.iter().enumerate() {
+            let wanted = |more| wanted(held + more);
+            check_wanted(wanted(0))?;
             let chunk = &text[bytes(cut.span.start)..bytes(cut.span.end)];
-            let mut chunk = tokenize_text(tokenizer, chunk, self.reading, wanted)?;
+            let mut chunk = tokenize_text(tokenizer, chunk, self.reading, &wanted)?;
+            held += held_bytes(slice::from_ref(&chunk));
             if self.over_long == OverLong::Refuse && chunk.is_truncated() {
                 let (tokens, limit) = (chunk.full_count, self.limit);
                 return Err(self.fault(input, ChunkFault::TooLong { chunk: number, tokens, limit }));
@@ -290,6 +297,7 @@ impl Cutter {
         input: usize,
         whole: &Tokenized,
         cuts: &[Cut],
+        wanted: &dyn Fn(usize) -> bool,
     ) -> Result<TextsToRun, EmbedError> {
         let (before, others) = (whole.own.start, whole.ids.len() - whole.own.len());
         let (tokens, size) = (whole.spans.len(), self.limit.saturating_sub(others));
@@ -303,6 +311,7 @@ impl Cutter {
         if ids * size_of::<u32>() > FREE_BYTES.max(tokens * size_of::<u32>() * REPEATED_MAX) {
             return Err(self.fault(input, ChunkFault::Repeated));
         }
+        check_wanted(wanted(ids * size_of::<u32>()))?;
         let (mut run, mut parts) = (Vec::new(), vec![None; cuts.len()]);
         let mut chunks_of = vec![Vec::new(); windows.windows.len()];
         for (chunk, &window) in windows.of_chunks.iter().enumerate() {

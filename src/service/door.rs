@@ -11,7 +11,7 @@
 //! | a chunk comes | twice those that came, those announced at most | nothing | none |
 //! | gzip is unpacked | those that are there | nothing | none |
 //! | the body is parsed | those of body or ids | its texts, unless short | theirs, unless short |
-//! | some texts are tokenized | those of their ids and places too | as before | as before |
+//! | texts are tokenized | those of their ids and places too | as before | as before |
 //! | the texts are tokenized | of ids, rows, answer, at most | nothing | that of the items |
 //! | the answer is written | those of the answer | nothing | none |
 //!
@@ -21,6 +21,7 @@
 //! for it. A quarter of the permits' bytes is theirs on top. What they take beyond that, permits
 //! may not hold meanwhile, but for the eighth of small requests and a sixteenth for all.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -99,7 +100,8 @@ impl Door {
         if announced > 0 && self.bytes() + announced > self.left_of(limit) {
             return Err(Refusal::BytesExceeded);
         }
-        Ok(Permit { door: Arc::clone(self), announced, bytes: 0, text_bytes: 0, public: None })
+        let (door, [besides, bytes, text_bytes]) = (Arc::clone(self), [0; 3]);
+        Ok(Permit { door, announced, besides, bytes, text_bytes, public: None })
     }
 
     /// What all may hold when a request of `bytes` is among them.
@@ -162,6 +164,8 @@ pub(crate) struct Permit {
     door: Arc<Door>,
     /// Bytes of the body, as its head says.
     announced: u64,
+    /// What its request holds by another permit.
+    besides: u64,
     bytes: u64,
     text_bytes: u64,
     /// What is held besides at the door of answers without a key.
@@ -176,9 +180,10 @@ impl Permit {
     /// more than one request may hold; the permit holds what it held.
     pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
         // A large request is large from its first byte on.
-        let limit = self.door.limit_of(bytes.max(self.announced));
+        let all = bytes + self.besides;
+        let limit = self.door.limit_of(all.max(self.announced));
         let held = self.bytes;
-        if bytes > held && bytes > limit {
+        if bytes > held && all > limit {
             return Err(Refusal::NeverFits { limit });
         }
         let left = self.door.left_of(limit);
@@ -200,6 +205,22 @@ impl Permit {
     /// Holds `bytes` more than before.
     pub(crate) fn hold_more(&mut self, bytes: u64) -> Result<(), Refusal> {
         self.hold(self.bytes + bytes)
+    }
+
+    /// A permit for what work on this request holds, until [`Self::take_over`].
+    pub(super) fn of_work(&self) -> Self {
+        let (door, besides) = (Arc::clone(&self.door), self.bytes);
+        Self { door, announced: self.announced, besides, bytes: 0, text_bytes: 0, public: None }
+    }
+
+    /// Holds what the work has held.
+    pub(super) fn take_over(&mut self, of_work: &mut Self) {
+        self.bytes += mem::take(&mut of_work.bytes);
+    }
+
+    /// Bytes that are held.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Holds `inputs` from now on; gives the bytes that are held. Texts may be parts of the body,

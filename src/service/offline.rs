@@ -21,7 +21,7 @@ impl EmbeddingService {
         let EmbedRequest { inputs, options, chunking } = self.decode_here(request)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
         let Some(chunking) = chunking else {
-            let one = |input| tokenize_one(tokenizer, input, reading, &|| true);
+            let one = |input| tokenize_one(tokenizer, input, reading, &|_| true);
             let tokens: Vec<Tokenized> = inputs.iter().map(one).collect::<Result<_, _>>()?;
             check_lengths(&tokens, options.over_long, manifest)?;
             return Ok(TextsToRun::whole(tokens));
@@ -29,7 +29,7 @@ impl EmbeddingService {
         let (cutter, inputs) = cutter(manifest, inputs, chunking, reading, &options);
         let mut texts = TextsToRun::default();
         for input in inputs.iter().enumerate() {
-            texts.add(cutter.cut(tokenizer, input, &|| true)?, cutter.most())?;
+            texts.add(cutter.cut(tokenizer, input, &|_| true)?, cutter.most())?;
         }
         Ok(texts)
     }

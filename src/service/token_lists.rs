@@ -36,7 +36,7 @@ impl EmbeddingService {
         let offsets = if is_text { Offsets::Find } else { Offsets::Skip };
         let options = TokenizeOptions { prompt, keep: Keep::All, offsets };
         let lists = tokenizing::tokenize(self, &resident, inputs, options, permit).await?;
-        let held = texts + tokenizing::held_bytes(&lists);
+        let held = texts + tokenizing::held_bytes(&lists) as u64;
         permit.hold(held)?;
         permit.end_tokenizing(held);
         Ok(lists)

@@ -1,15 +1,17 @@
 //! Tokenizing a request: a short one where it arrives, a long one on the threads for such work.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 
 use super::chunking::{Cutter, TextsToRun};
-use super::compute::ComputePool;
+use super::compute::{ComputePool, Wanted};
 use super::door::{INLINE_BYTES, Permit};
-use super::{EmbedError, EmbeddingService, Input, ResidentModel};
+use super::{EmbedError, EmbeddingService, Input, Refusal, ResidentModel};
 use clock::Clock;
 use model::tokenize::{TextTokenizer, TokenizeError, TokenizeOptions, Tokenized};
 
@@ -64,7 +66,7 @@ pub(super) async fn tokenize(
     let bytes: u64 = inputs.iter().map(Input::bytes).sum();
     if bytes <= INLINE_BYTES {
         let tokenizer = &resident.tokenizer;
-        let one = |input: &Input| tokenize_one(tokenizer, input, options, &|| true);
+        let one = |input: &Input| tokenize_one(tokenizer, input, options, &|_| true);
         return inputs.iter().map(one).collect();
     }
     // The thread that received the body frees it: what another thread frees, the allocator would
@@ -73,32 +75,76 @@ pub(super) async fn tokenize(
         Input::Text(text) if !text.is_empty() => Some(text.clone()),
         Input::Text(_) | Input::TokenIds(_) => None,
     });
+    let held = Arc::new(Mutex::new(permit.of_work()));
     let parts = stream::iter(split(inputs, PART_BYTES)).map(|part| {
         let (resident, pace) = (Arc::clone(resident), Arc::clone(pace));
+        let held = Arc::clone(&held);
         let work = compute.run(move |wanted| {
-            let one = |input: &Input| match wanted.get() {
-                true => tokenize_one(&resident.tokenizer, input, options, &|| wanted.get()),
-                // Nobody reads this answer.
-                false => Err(EmbedError::DeadlineExceeded),
-            };
             let bytes = part.iter().map(Input::bytes).sum();
-            pace.measure(bytes, || part.iter().map(one).collect::<Result<Vec<_>, _>>())
+            let all = |working: &Working<'_>| {
+                let (mut texts, mut held) = (Vec::with_capacity(part.len()), 0);
+                for input in &part {
+                    let may_hold = |more| working.may_hold(held + more);
+                    check_wanted(may_hold(0))?;
+                    texts.push(tokenize_one(&resident.tokenizer, input, options, &may_hold)?);
+                    held += held_bytes(&texts[texts.len() - 1..]);
+                }
+                check_wanted(working.may_hold(held))?;
+                Ok(texts)
+            };
+            Working::run(wanted, &held, |working| pace.measure(bytes, || all(working)))
         });
         async { work.await.map_err(EmbedError::EngineFailed)? }
     });
     let (mut texts, mut parts) = (Vec::new(), parts.buffered(compute.threads()));
     while let Some(part) = parts.next().await {
-        let part = part?;
-        permit.hold_more(held_bytes(&part))?;
-        texts.extend(part);
+        texts.extend(part?);
     }
+    permit.take_over(&mut held.lock());
     Ok(texts)
 }
 
+/// A piece of the work on a request, beside others.
+struct Working<'a> {
+    wanted: &'a Wanted,
+    /// What all pieces hold.
+    permit: &'a Mutex<Permit>,
+    own_bytes: Cell<u64>,
+    refusal: Cell<Option<Refusal>>,
+}
+
+impl<'a> Working<'a> {
+    /// Does `work`, which asks now and then whether it may hold what it holds.
+    ///
+    /// # Errors
+    /// That of the work; the refusal where there was no memory for it.
+    fn run<T>(
+        wanted: &'a Wanted,
+        permit: &'a Mutex<Permit>,
+        work: impl FnOnce(&Self) -> Result<T, EmbedError>,
+    ) -> Result<T, EmbedError> {
+        let (own_bytes, refusal) = (Cell::new(0), Cell::new(None));
+        let working = Self { wanted, permit, own_bytes, refusal };
+        let done = work(&working);
+        working.refusal.get().map_or(done, |refusal| Err(refusal.into()))
+    }
+
+    /// Whether the work goes on: somebody waits for it, and it may hold so many bytes.
+    fn may_hold(&self, bytes: usize) -> bool {
+        let (mut permit, bytes) = (self.permit.lock(), bytes as u64);
+        let of_others = permit.bytes() - self.own_bytes.get();
+        match permit.hold(of_others + bytes) {
+            Ok(()) => self.own_bytes.set(bytes),
+            Err(refusal) => self.refusal.set(Some(refusal)),
+        }
+        self.refusal.get().is_none() && self.wanted.get()
+    }
+}
+
 /// Bytes in memory of what runs for texts: ids, and places as far as somebody asked.
-pub(super) fn held_bytes(texts: &[Tokenized]) -> u64 {
+pub(super) fn held_bytes(texts: &[Tokenized]) -> usize {
     let of = |text: &Tokenized| size_of_val(&text.ids[..]) + size_of_val(&text.spans[..]);
-    texts.iter().map(of).sum::<usize>() as u64
+    texts.iter().map(of).sum()
 }
 
 /// What runs for texts that are cut, in their order. `permit` holds that of long texts as it comes.
@@ -114,24 +160,31 @@ pub(super) async fn cut(
     let (mut texts, most) = (TextsToRun::default(), cutter.most());
     if bytes <= INLINE_BYTES {
         for (index, input) in inputs.iter().enumerate() {
-            texts.add(cutter.cut(&resident.tokenizer, (index, input), &|| true)?, most)?;
+            texts.add(cutter.cut(&resident.tokenizer, (index, input), &|_| true)?, most)?;
         }
         return Ok(texts);
     }
     // As in `tokenize`.
     let _body = inputs.first().cloned();
+    let held = Arc::new(Mutex::new(permit.of_work()));
     let works = stream::iter(inputs.into_iter().enumerate()).map(|(index, input)| {
         let (resident, cutter) = (Arc::clone(resident), Arc::clone(cutter));
-        let work = compute
-            .run(move |wanted| cutter.cut(&resident.tokenizer, (index, &input), &|| wanted.get()));
+        let held = Arc::clone(&held);
+        let work = compute.run(move |wanted| {
+            Working::run(wanted, &held, |working| {
+                let may_hold = |bytes| working.may_hold(bytes);
+                let texts = cutter.cut(&resident.tokenizer, (index, &input), &may_hold)?;
+                check_wanted(may_hold(held_bytes(&texts.run)))?;
+                Ok(texts)
+            })
+        });
         async { work.await.map_err(EmbedError::EngineFailed)? }
     });
     let mut works = works.buffered(compute.threads());
     while let Some(next) = works.next().await {
-        let next = next?;
-        permit.hold_more(held_bytes(&next.run))?;
-        texts.add(next, most)?;
+        texts.add(next?, most)?;
     }
+    permit.take_over(&mut held.lock());
     Ok(texts)
 }
 
@@ -157,7 +210,7 @@ pub(super) fn tokenize_one(
     tokenizer: &TextTokenizer,
     input: &Input,
     options: TokenizeOptions,
-    wanted: &dyn Fn() -> bool,
+    wanted: &dyn Fn(usize) -> bool,
 ) -> Result<Tokenized, EmbedError> {
     match input {
         Input::Text(text) => tokenize_text(tokenizer, text, options, wanted),
@@ -169,13 +222,20 @@ pub(super) fn tokenize_text(
     tokenizer: &TextTokenizer,
     text: &str,
     options: TokenizeOptions,
-    wanted: &dyn Fn() -> bool,
+    wanted: &dyn Fn(usize) -> bool,
 ) -> Result<Tokenized, EmbedError> {
     tokenizer.tokenize_with(text, options, wanted).map_err(|error| match error {
-        // Nobody reads this answer.
-        TokenizeError::Unwanted => EmbedError::DeadlineExceeded,
+        TokenizeError::Unwanted => UNWANTED,
         other => EmbedError::EngineFailed(other.to_string()),
     })
+}
+
+/// Nobody reads this answer, or a refusal takes its place.
+const UNWANTED: EmbedError = EmbedError::DeadlineExceeded;
+
+/// Ends work that may not go on.
+pub(super) fn check_wanted(may_go_on: bool) -> Result<(), EmbedError> {
+    if may_go_on { Ok(()) } else { Err(UNWANTED) }
 }
 
 #[cfg(test)]

@@ -215,6 +215,9 @@ fn tokens_are_counted_while_other_texts_are_tokenized() {
     refused(400_000, &json!({"input": texts, "chunking": chunking, "offsets": true}));
     let texts = vec![LONG_TEXT; 2000];
     refused(1_900_000, &json!({"input": texts, "truncate": false, "offsets": true}));
+    // The tokens of one text, too, are counted before all of them are there.
+    let (text, spans) = ("a ".repeat(100_000), json!([[[0, 200_001]]]));
+    refused(2_000_000, &json!({"input": text, "chunking": {"by": "spans", "spans": spans}}));
 }
 
 #[test]

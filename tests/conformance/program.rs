@@ -43,7 +43,7 @@ impl Answers {
         match question {
             Question::Tokenize { tokenize, escape, prompt } => {
                 let tokenizer = if escape { &self.plain } else { &self.special };
-                let tokens = tokenizer.tokenize(&tokenize, prompt, &|| true)?;
+                let tokens = tokenizer.tokenize(&tokenize, prompt, &|_| true)?;
                 Ok(json!({"ids": *tokens.ids, "prompt_tokens": tokens.prompt_tokens}))
             }
             Question::Select { select } => Ok(selected(&select)),

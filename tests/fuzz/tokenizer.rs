@@ -92,7 +92,7 @@ fn any_text_has_the_ids_of_the_crate() {
     run_for("texts", |rng| {
         let text = text(rng);
         for (form, (own, library)) in both.iter().enumerate() {
-            let seen = own.tokenize(&text, None, &|| true).expect("it is tokenized");
+            let seen = own.tokenize(&text, None, &|_| true).expect("it is tokenized");
             let expected = library.encode_fast(text.as_str(), true).expect("it is tokenized");
             let ids = expected.get_ids();
             assert_eq!(seen.full_count, ids.len(), "form {form}: {text:?}");
@@ -116,7 +116,7 @@ fn the_tokens_of_any_text_stand_in_it_in_their_order() {
         for (way, tokenizer) in ways.iter().enumerate() {
             for keep in [Keep::ModelLimit, Keep::All] {
                 let options = TokenizeOptions { prompt: None, keep, offsets: Offsets::Find };
-                let seen = tokenizer.tokenize_with(&text, options, &|| true);
+                let seen = tokenizer.tokenize_with(&text, options, &|_| true);
                 let seen = seen.expect("it is tokenized");
                 assert_eq!(seen.spans.len() + 2, seen.ids.len(), "way {way}: {text:?}");
                 let in_order = seen.spans.is_sorted_by_key(|span| (span.start, span.end));
@@ -142,7 +142,7 @@ fn broken_tokenizer_files_are_refused_or_work() {
         let way = WAYS[rng.usize(..WAYS.len())];
         if let Ok(tokenizer) = TextTokenizer::open(&package, special, way) {
             let text = text(rng);
-            let seen = tokenizer.tokenize(&text, None, &|| true);
+            let seen = tokenizer.tokenize(&text, None, &|_| true);
             assert!(seen.is_ok_and(|seen| seen.ids.len() <= 64), "{text:?}");
         }
     });

@@ -192,8 +192,9 @@ impl TextTokenizer {
     }
 
     /// Tokenizes a text behind a prompt. A text that begins with a prompt of the model gets no
-    /// other. An empty or blank text is legal. `wanted` is asked at least once in 16 KiB of text;
-    /// it says whether somebody still waits for the ids.
+    /// other. An empty or blank text is legal. `wanted` is asked at least once in 16 KiB of text,
+    /// with the bytes that the work holds in memory; it says whether somebody still waits for the
+    /// ids, and there is memory for so many.
     ///
     /// # Errors
     /// `Unwanted` as soon as `wanted` says no; `Text` when the tokenizer itself fails, which no
@@ -202,7 +203,7 @@ impl TextTokenizer {
         &self,
         text: &str,
         prompt: Option<PromptName>,
-        wanted: &dyn Fn() -> bool,
+        wanted: &dyn Fn(usize) -> bool,
     ) -> Result<Tokenized, TokenizeError> {
         let options = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: Offsets::Skip };
         self.tokenize_with(text, options, wanted)
@@ -216,7 +217,7 @@ impl TextTokenizer {
         &self,
         text: &str,
         options: TokenizeOptions,
-        wanted: &dyn Fn() -> bool,
+        wanted: &dyn Fn(usize) -> bool,
     ) -> Result<Tokenized, TokenizeError> {
         let (whole, prompt_bytes) = self.behind_prompt(text, options.prompt);
         let found = FoundIds::new(match options.keep {
@@ -230,11 +231,12 @@ impl TextTokenizer {
         let mut poll = WantedPoll::new(wanted);
         self.kind.encode(&whole, prompt_bytes, &mut found, &mut poll)?;
         let prompt_tokens = found.prompt_tokens.min(found.ids.len());
+        poll.held_bytes = found.held_bytes() + found.span_bytes();
         let mut spans = self.kind.spans(&whole, &found, &mut poll)?;
         // Of what is not in the text as sent.
         let added_characters = whole[..whole.len() - text.len()].chars().count();
-        let spans = spans.drain(prompt_tokens.min(spans.len())..);
-        let spans = spans.map(|span| span.since(added_characters)).collect();
+        spans.drain(..prompt_tokens.min(spans.len()));
+        spans.iter_mut().for_each(|span| *span = span.since(added_characters));
         let FoundIds { mut ids, count, .. } = found;
         let [first, last] = self.around;
         if let Some(first) = first {

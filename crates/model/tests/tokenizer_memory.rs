@@ -89,7 +89,7 @@ fn memory_stays_in_proportion_to_the_text() {
         for (name, repeated) in TEXTS {
             let text = text_of(repeated);
             let asked = Cell::new(0_usize);
-            let wanted = || {
+            let wanted = |_| {
                 asked.set(asked.get() + 1);
                 true
             };
@@ -108,13 +108,34 @@ fn memory_stays_in_proportion_to_the_text() {
 }
 
 #[test]
+fn work_says_what_it_holds_beyond_that() {
+    let tokenizer = tokenizer(Normalization::Huggingface);
+    let options = TokenizeOptions { prompt: None, keep: Keep::All, offsets: Offsets::Find };
+    for (name, repeated) in TEXTS {
+        let text = text_of(repeated);
+        let said = Cell::new(0);
+        let wanted = |bytes| {
+            said.set(bytes);
+            true
+        };
+        let before = HELD.get();
+        PEAK.set(before);
+        tokenizer.tokenize_with(&text, options, &wanted).expect("it is tokenized");
+        let (held, said) = ((PEAK.get() - before).cast_unsigned(), said.get());
+        let of = |bytes: usize| bytes as f64 / text.len() as f64;
+        println!("{name}: {:.2} bytes a byte, {:.2} said", of(held), of(said));
+        assert!(held <= said + HELD_MAX * text.len(), "{name}: {held} bytes, {said} said");
+    }
+}
+
+#[test]
 fn work_ends_as_soon_as_nobody_waits() {
     for normalization in [Normalization::Sentencepiece, Normalization::Huggingface] {
         let tokenizer = tokenizer(normalization);
-        let before = tokenizer.tokenize("a quick test", None, &|| true).expect("it is short");
+        let before = tokenizer.tokenize("a quick test", None, &|_| true).expect("it is short");
         for (name, repeated) in TEXTS {
             let asked = Cell::new(0);
-            let wanted = || {
+            let wanted = |_| {
                 asked.set(asked.get() + 1);
                 asked.get() < 3
             };
@@ -122,7 +143,7 @@ fn work_ends_as_soon_as_nobody_waits() {
             assert!(matches!(error, TokenizeError::Unwanted), "{name}: {error}");
             assert_eq!(asked.get(), 3, "{name}");
             // The thread goes on with other texts.
-            let next = tokenizer.tokenize("a quick test", None, &|| true).expect(name);
+            let next = tokenizer.tokenize("a quick test", None, &|_| true).expect(name);
             assert_eq!(next, before, "{name}");
         }
     }
@@ -137,7 +158,7 @@ fn the_walk_that_finds_places_asks_too_whether_somebody_waits() {
             let text = [&text_of(repeated), " b"].concat();
             let [ids, both] = [Offsets::Skip, Offsets::Find].map(|offsets| {
                 let asked = Cell::new(0);
-                let wanted = || {
+                let wanted = |_| {
                     asked.set(asked.get() + 1);
                     true
                 };

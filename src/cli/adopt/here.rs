@@ -138,7 +138,7 @@ impl Here {
         };
         let options = TokenizeOptions { prompt, keep: Keep::All, offsets: Offsets::Skip };
         let tokenizer = &self.readings[way.reading].tokenizer;
-        let whole = tokenizer.tokenize_with(&text, options, &|| true);
+        let whole = tokenizer.tokenize_with(&text, options, &|_| true);
         let whole = whole.with_context(|| format!("cannot tokenize {text:?}"))?;
         let (mut ids, end) = (whole.ids.to_vec(), whole.own.end);
         if ids.len() > way.tokens {

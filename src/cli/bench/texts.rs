@@ -79,7 +79,7 @@ impl Bench<'_> {
         let prompt = loaded.package.manifest().default_prompt;
         let mut items = Vec::new();
         for text in texts {
-            items.push(loaded.tokenizer.tokenize(text, prompt, &|| true)?.ids);
+            items.push(loaded.tokenizer.tokenize(text, prompt, &|_| true)?.ids);
         }
         items.sort_by_key(|ids| ids.len());
         let tokens = items.iter().map(|ids| ids.len()).sum();

@@ -17,7 +17,7 @@ fn tokenizer() -> TextTokenizer {
 }
 
 fn texts(cutter: &Cutter, text: &str) -> Result<TextsToRun, EmbedError> {
-    cutter.cut(&tokenizer(), (0, &Input::Text(text.into())), &|| true)
+    cutter.cut(&tokenizer(), (0, &Input::Text(text.into())), &|_| true)
 }
 
 const TEXT: &str = "the cat sees a dog and the dog sees a cat in the house";

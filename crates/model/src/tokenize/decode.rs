@@ -54,7 +54,7 @@ mod tests {
         for text in
             ["hello world", "", "  a  b ", "Ｔhe cat<mask> sleeps", "猫が a\u{1f408}b", "<s>"]
         {
-            let ids = own.tokenize(text, None, &|| true).expect("legal").ids;
+            let ids = own.tokenize(text, None, &|_| true).expect("legal").ids;
             for (special, skip) in [(SpecialPieces::LeaveOut, true), (SpecialPieces::Keep, false)] {
                 let expected = reference.decode(&ids, skip).expect("the crate decodes");
                 assert_eq!(own.text(&ids, special).expect("legal"), expected, "{text}");

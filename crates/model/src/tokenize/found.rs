@@ -1,6 +1,7 @@
-//! Collects token ids, and asks now and then whether anybody still waits for them.
+//! Collects token ids, and asks now and then whether anybody still waits for them, and whether
+//! there is memory for them.
 
-use super::TokenizeError;
+use super::{Span, TokenizeError};
 
 /// Bytes of text after which `wanted` is asked again.
 const UNASKED_BYTES_MAX: usize = 8 * 1024;
@@ -72,6 +73,17 @@ impl FoundIds {
         }
     }
 
+    /// Bytes in memory of what was found.
+    pub(super) fn held_bytes(&self) -> usize {
+        let lengths = self.lengths.as_ref().map_or(0, Vec::capacity);
+        size_of::<u32>() * self.ids.capacity() + size_of::<usize>() * lengths
+    }
+
+    /// Bytes in memory of the places of what was found, as far as somebody asks for them.
+    pub(super) fn span_bytes(&self) -> usize {
+        size_of::<Span>() * self.lengths.as_ref().map_or(0, Vec::len)
+    }
+
     /// Unknown characters from here on are another token.
     pub(super) const fn end_unknown(&mut self) {
         self.is_unknown = false;
@@ -80,13 +92,15 @@ impl FoundIds {
 
 /// Asks from time to time whether the ids are still wanted.
 pub(super) struct WantedPoll<'a> {
-    wanted: &'a dyn Fn() -> bool,
+    wanted: &'a dyn Fn(usize) -> bool,
     unasked_bytes: usize,
+    /// What the work holds in memory.
+    pub(super) held_bytes: usize,
 }
 
 impl<'a> WantedPoll<'a> {
-    pub(super) fn new(wanted: &'a dyn Fn() -> bool) -> Self {
-        Self { wanted, unasked_bytes: 0 }
+    pub(super) fn new(wanted: &'a dyn Fn(usize) -> bool) -> Self {
+        Self { wanted, unasked_bytes: 0, held_bytes: 0 }
     }
 
     /// Counts bytes that were worked on.
@@ -97,7 +111,7 @@ impl<'a> WantedPoll<'a> {
         self.unasked_bytes += bytes;
         if self.unasked_bytes >= UNASKED_BYTES_MAX {
             self.unasked_bytes = 0;
-            if !(self.wanted)() {
+            if !(self.wanted)(self.held_bytes) {
                 return Err(TokenizeError::Unwanted);
             }
         }

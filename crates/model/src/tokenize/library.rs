@@ -101,6 +101,7 @@ impl LibraryTokenizer {
             let prompt_bytes = prompt_bytes.saturating_sub(start);
             guarded(|| self.encode_part(part, prompt_bytes, found)).map_err(TokenizeError::Text)?;
             start += part.len();
+            poll.held_bytes = found.held_bytes();
             poll.spend(part.len())?;
         }
         Ok(())

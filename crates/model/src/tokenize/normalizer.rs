@@ -437,7 +437,7 @@ mod tests {
                 seen.push(source);
                 false
             };
-            normalizer.sources(text, &mut WantedPoll::new(&|| true), take).expect("it is wanted");
+            normalizer.sources(text, &mut WantedPoll::new(&|_| true), take).expect("it is wanted");
             assert_eq!(seen, expected, "{text:?}");
             let characters = normal(Lookup::Longest, gaps, text).chars().count();
             assert_eq!(seen.len(), characters, "{text:?}");

@@ -40,7 +40,7 @@ fn with(change: impl FnOnce(&mut Manifest)) -> Result<TextTokenizer, TokenizeErr
 fn empty_and_blank_texts_are_two_special_tokens() {
     let tokenizer = with(|_| {}).expect("it fits");
     for text in ["", " ", "\t\n  "] {
-        let seen = tokenizer.tokenize(text, None, &|| true).expect("legal");
+        let seen = tokenizer.tokenize(text, None, &|_| true).expect("legal");
         assert_eq!(*seen.ids, [0, 2], "{text:?}");
         assert!(!seen.is_truncated());
     }
@@ -50,12 +50,12 @@ fn empty_and_blank_texts_are_two_special_tokens() {
 fn a_prompt_is_counted_apart_from_the_text() {
     let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
     let tokenizer = tokenizer.expect("it fits");
-    let plain = tokenizer.tokenize("hello", None, &|| true).expect("legal");
-    let whole = tokenizer.tokenize("hello", Some(PromptName::Query), &|| true).expect("legal");
+    let plain = tokenizer.tokenize("hello", None, &|_| true).expect("legal");
+    let whole = tokenizer.tokenize("hello", Some(PromptName::Query), &|_| true).expect("legal");
     assert_eq!(whole.ids[whole.own.start..], plain.ids[1..]);
-    let empty = tokenizer.tokenize("", Some(PromptName::Query), &|| true).expect("legal");
+    let empty = tokenizer.tokenize("", Some(PromptName::Query), &|_| true).expect("legal");
     assert_eq!(empty.ids.len(), 2 + empty.prompt_tokens);
-    let none = tokenizer.tokenize("hello", Some(PromptName::Passage), &|| true).expect("legal");
+    let none = tokenizer.tokenize("hello", Some(PromptName::Passage), &|_| true).expect("legal");
     assert_eq!(none, plain);
 }
 
@@ -69,7 +69,7 @@ fn a_text_that_begins_with_a_prompt_of_the_model_gets_no_other() {
     let (query, passage) = (Some(PromptName::Query), Some(PromptName::Passage));
     let options = |prompt| TokenizeOptions { prompt, keep: Keep::All, offsets: Offsets::Find };
     let tokens = |text: &str, prompt| {
-        tokenizer.tokenize_with(text, options(prompt), &|| true).expect("legal")
+        tokenizer.tokenize_with(text, options(prompt), &|_| true).expect("legal")
     };
     for (written, means) in [("query: ", query), ("passage: ", passage)] {
         for text in ["hello", "", " x"] {
@@ -96,9 +96,9 @@ fn of_two_prompts_that_begin_alike_the_longer_one_is_the_texts() {
         manifest.prompts.passage = Some("a b ".to_owned());
     });
     let tokenizer = tokenizer.expect("it fits");
-    let expected = tokenizer.tokenize("c", Some(PromptName::Passage), &|| true).expect("legal");
+    let expected = tokenizer.tokenize("c", Some(PromptName::Passage), &|_| true).expect("legal");
     assert!(expected.prompt_tokens > 1);
-    assert_eq!(tokenizer.tokenize("a b c", None, &|| true).expect("legal"), expected);
+    assert_eq!(tokenizer.tokenize("a b c", None, &|_| true).expect("legal"), expected);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_text_that_melts_into_the_prompt_does_not_lose_its_own_tokens() {
     let tokenizer = with(|manifest| manifest.prompts.query = Some("query: ".to_owned()));
     let tokenizer = tokenizer.expect("it fits");
     for text in ["\u{301}a", "\u{200b}", "\u{fe0f}x", "\u{20dd}"] {
-        let seen = tokenizer.tokenize(text, Some(PromptName::Query), &|| true).expect("legal");
+        let seen = tokenizer.tokenize(text, Some(PromptName::Query), &|_| true).expect("legal");
         assert!(seen.prompt_tokens + 2 <= seen.ids.len(), "{text:?}");
     }
 }
@@ -128,7 +128,7 @@ fn special_tokens_in_a_text_are_special_unless_they_are_escaped() {
     let mask = (manifest.vocab_size - 1) as u32;
     let ids = |special, text| {
         let tokenizer = TextTokenizer::read(&path, &manifest, special, None).expect("it fits");
-        tokenizer.tokenize(text, None, &|| true).expect("legal").ids.to_vec()
+        tokenizer.tokenize(text, None, &|_| true).expect("legal").ids.to_vec()
     };
     assert_eq!(ids(SpecialTokenText::Special, "<mask>"), [0, mask, 2]);
     assert_eq!(ids(SpecialTokenText::Special, "a<s></s>b")[2..4], [0, 2]);
@@ -158,7 +158,7 @@ fn the_setting_stands_above_the_manifest() {
             tokenizer.normalization(),
             setting.or(in_manifest).unwrap_or(Normalization::Sentencepiece)
         );
-        tokenizer.tokenize(text, None, &|| true).expect("legal").ids.to_vec()
+        tokenizer.tokenize(text, None, &|_| true).expect("legal").ids.to_vec()
     };
     let (own, library) = (Normalization::Sentencepiece, Normalization::Huggingface);
     let (own_ids, library_ids) = (ids(None, None), ids(None, Some(library)));
@@ -206,14 +206,14 @@ fn a_tokenizer_may_have_one_special_token_on_either_side() {
             for prompt in [None, Some(PromptName::Query)] {
                 let options = TokenizeOptions { prompt, keep: Keep::All, offsets: Offsets::Find };
                 let [expected, seen] = [&both, &one].map(|tokenizer| {
-                    tokenizer.tokenize_with(text, options, &|| true).expect("legal")
+                    tokenizer.tokenize_with(text, options, &|_| true).expect("legal")
                 });
                 let own = &expected.ids[1..expected.ids.len() - 1];
                 assert_eq!(*seen.ids, around(own), "{single:?} {text}");
                 assert_eq!(seen.ids[seen.own.clone()], expected.ids[expected.own.clone()]);
                 assert_eq!(seen.spans, expected.spans);
                 assert_eq!(seen.full_count, own.len() + 1);
-                let cut = one.tokenize(text, prompt, &|| true).expect("legal");
+                let cut = one.tokenize(text, prompt, &|_| true).expect("legal");
                 assert_eq!(*cut.ids, around(&own[..own.len().min(5)]), "{single:?} {text}");
                 assert_eq!(cut.is_truncated(), own.len() > 5);
             }
@@ -272,7 +272,7 @@ fn a_tokenizer_saved_by_transformers_has_the_same_ids() {
     let (original, saved) = (original.expect("it fits"), saved.expect("it fits"));
     for text in ["a  b", "  -h, --help", "\n  x", "x  ", " ", "a \u{3000} b"] {
         let [expected, seen] = [&original, &saved]
-            .map(|tokenizer| tokenizer.tokenize(text, None, &|| true).expect("legal").ids);
+            .map(|tokenizer| tokenizer.tokenize(text, None, &|_| true).expect("legal").ids);
         assert_eq!(seen, expected, "{text:?}");
     }
 }
@@ -289,8 +289,8 @@ fn a_file_that_is_no_tokenizer_is_refused() {
 /// The stretches of a text where its tokens stand, a `-` for one that stands between two.
 fn stretches(tokenizer: &TextTokenizer, text: &str, prompt: Option<PromptName>) -> Vec<String> {
     let options = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: Offsets::Find };
-    let seen = tokenizer.tokenize_with(text, options, &|| true).expect("legal");
-    let plain = tokenizer.tokenize(text, prompt, &|| true).expect("legal");
+    let seen = tokenizer.tokenize_with(text, options, &|_| true).expect("legal");
+    let plain = tokenizer.tokenize(text, prompt, &|_| true).expect("legal");
     assert_eq!(plain, Tokenized { spans: Vec::new(), ..seen.clone() }, "{text:?}");
     assert_eq!(seen.spans.len(), seen.own.len(), "{text:?}");
     let stretch = |span: &Span| match span.end - span.start {
@@ -334,7 +334,7 @@ fn places_behind_white_space_that_is_held_are_found_soon() {
     let text = ["a", &"\u{85}".repeat(HELD), "b"].concat();
     let begin = Instant::now();
     let options = TokenizeOptions { prompt: None, keep: Keep::ModelLimit, offsets: Offsets::Find };
-    let seen = tokenizer.tokenize_with(&text, options, &|| begin.elapsed() < PATIENCE);
+    let seen = tokenizer.tokenize_with(&text, options, &|_| begin.elapsed() < PATIENCE);
     let spans = seen.expect("it is done in seconds").spans;
     assert_eq!(spans.first().map(|span| (span.start, span.end)), Some((0, 1)));
     assert_eq!(spans.last().map(|span| (span.start, span.end)), Some((HELD + 1, HELD + 2)));
@@ -346,7 +346,7 @@ fn a_cut_text_keeps_its_first_tokens_with_their_offsets_and_the_closing_token() 
     let text = "the the the the the the the";
     let [cut, whole] = [Keep::ModelLimit, Keep::All].map(|keep| {
         let options = TokenizeOptions { prompt: None, keep, offsets: Offsets::Find };
-        tokenizer.tokenize_with(text, options, &|| true).expect("legal")
+        tokenizer.tokenize_with(text, options, &|_| true).expect("legal")
     });
     assert_eq!((cut.ids.len(), whole.ids.len()), (6, whole.full_count));
     assert_eq!((&cut.ids[..5], cut.ids[5]), (&whole.ids[..5], 2));
@@ -392,7 +392,7 @@ fn a_pair_is_joined_and_cut_as_the_library_does_it() {
                 let cut = TruncationParams { max_length: limit, ..TruncationParams::default() };
                 let cut = ids(Some(TruncationParams { strategy: LongestFirst, ..cut }));
                 let [one, other] = [first, second]
-                    .map(|text| tokenizer.tokenize(text, None, &|| true).expect("legal"));
+                    .map(|text| tokenizer.tokenize(text, None, &|_| true).expect("legal"));
                 let seen = tokenizer.pair(&one, &other);
                 let place = format!("{limit} {first:?} {second:?}");
                 assert_eq!(*seen.ids, cut, "{place}");
@@ -441,7 +441,7 @@ fn pairs_have_the_ids_that_transformers_gave_them() {
     for pair in expected["texts"].as_array().expect("a list") {
         let [query, document] = ["query", "document"].map(|name| {
             let text = pair[name].as_str().expect("a text");
-            tokenizer.tokenize(text, None, &|| true).expect("legal")
+            tokenizer.tokenize(text, None, &|_| true).expect("legal")
         });
         assert_eq!(json!(*tokenizer.pair(&query, &document).ids), pair["ids"], "{pair}");
     }

@@ -147,6 +147,7 @@ impl XlmR {
                 Part::Added { at, end, id } => {
                     found.expect_prompt(if end <= prompt_bytes { 1 } else { 0 });
                     found.push(id, false, || 1);
+                    poll.held_bytes = found.held_bytes();
                     poll.spend(at.len())?;
                 }
             }
@@ -248,6 +249,7 @@ impl XlmR {
             if is_last {
                 break;
             }
+            poll.held_bytes = found.held_bytes();
             // Work space that is left in the middle of a text is not used again.
             poll.spend(bytes * whole_bytes / text.len())?;
         }
