@@ -21,7 +21,7 @@ use actix_web::body::BoxBody;
 use actix_web::dev::{AppConfig, ServiceResponse};
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{App, Error, HttpResponse};
+use actix_web::{App, Error, HttpRequest, HttpResponse};
 
 use super::connection::unread;
 use super::endpoint::Endpoint;
@@ -38,6 +38,9 @@ use settings::{Dialect, DocsRoutes, HttpConfig};
 /// A model's name may have slashes. An escape that is cut short is no name, nor are bytes that are
 /// not UTF-8, which actix decodes to the replacement character.
 const MODEL: &str = r"/v1/models/{id:(?:[^%\x{FFFD}]|%[[:xdigit:]][[:xdigit:]])+}";
+
+/// Characters of a method and a path that a message repeats: they may be of any length.
+const MOST_SHOWN: usize = 80;
 
 /// What answers requests, whichever way they came.
 pub(super) fn application(
@@ -108,12 +111,32 @@ fn embedding_routes(app: &mut ServiceConfig) {
         .service(get(Endpoint::keyed(MODEL).named("/v1/models/{id}"), models::find));
 }
 
-/// What every path without a route is answered.
-async fn not_found() -> HttpResponse {
-    let message = "there is no such route; among the routes are POST /v1/embeddings, \
-                   /v1/sparse-embeddings, /v1/embeddings:both, /v1/rerank, /v1/tokenize and GET \
-                   /v1/models, /health, /health/deep, /health/live, /metrics, each without a slash \
-                   at its end; GET /openapi.json has all";
+/// What every path without a route is answered. It names no route that the settings leave out.
+async fn not_found(state: Data<AppState>, request: HttpRequest) -> HttpResponse {
+    let config = &state.config;
+    let asked: String =
+        format!("{} {}", request.method(), request.path()).chars().take(MOST_SHOWN).collect();
+    let openai = match config.speaks(Dialect::OpenAi) {
+        true => {
+            "POST /v1/embeddings (base_url ends in /v1), /v1/sparse-embeddings, \
+             /v1/embeddings:both, /v1/rerank, /v1/tokenize and GET /v1/models, "
+        }
+        false => "GET ",
+    };
+    let metrics = if config.metrics { ", /metrics" } else { "" };
+    let docs = match config.docs {
+        DocsRoutes::Serve => "GET /openapi.json has all",
+        DocsRoutes::Omit => "--docs false leaves out /docs, /openapi.json and /playground",
+    };
+    let all = [Dialect::OpenAi, Dialect::Nim, Dialect::Tei];
+    let others = match all.into_iter().all(|dialect| config.speaks(dialect)) {
+        true => "",
+        false => "; --dialects leaves out those of some clients",
+    };
+    let message = format!(
+        "there is no route {asked}; among the routes are {openai}/health, /health/deep, \
+         /health/live{metrics}, each without a slash at its end; {docs}{others}"
+    );
     HttpResponse::from_error(ApiError::new(Code::NotFound, message))
 }
 

@@ -258,8 +258,8 @@ impl ApiError {
     /// The body did not fit.
     pub(super) fn body_too_large(limit: u64) -> Self {
         let message = format!(
-            "the body has more than {limit} bytes (counted after decompression); send fewer items \
-             in each request"
+            "the body has more than {limit} bytes (counted after decompression); send fewer or \
+             shorter items in each request"
         );
         Self::new(Code::BodyTooLarge, message)
     }

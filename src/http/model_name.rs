@@ -46,12 +46,12 @@ pub(super) fn card(service: &EmbeddingService) -> Result<&Manifest, ApiError> {
     })
 }
 
-/// The name is not repeated: it may be anything of any length.
+/// The name is not repeated, as no content of a request is.
 pub(super) fn unknown_model(service: &EmbeddingService) -> ApiError {
     let served = service.model_card().map_or("", |card| &card.model_id);
     let message = format!(
-        "this model is not served here; send \"{served}\", or leave model out (GET /v1/models has \
-         the aliases)"
+        "this model is not served here; send \"{served}\", or leave model out; GET /v1/models has \
+         the aliases, and the operator adds others with --model-aliases"
     );
     ApiError::of(Code::ModelNotFound, "model", message)
 }

@@ -100,12 +100,12 @@ fn index(state: &AppState) -> Value {
         "name": env!("CARGO_PKG_NAME"),
         "version": env!("CARGO_PKG_VERSION"),
         "health": "health",
-        "metrics": "metrics",
     });
     let has_pages = state.config.docs == DocsRoutes::Serve;
     let speaks_openai = state.config.speaks(Dialect::OpenAi);
     let card = state.service.model_card();
     for (name, path, is_told) in [
+        ("metrics", "metrics", state.config.metrics),
         ("playground", "playground", has_pages && is_served("/v1/embeddings:both", card)),
         ("docs", "docs", has_pages),
         ("openapi", "openapi.json", has_pages),

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web;
 use actix_web::{
@@ -53,7 +54,13 @@ async fn wrong_method(
     methods: &'static str,
 ) -> HttpResponse {
     RequestContext::of(&request).refuse_method(endpoint);
-    let message = format!("{} does not take this method; use {methods}", endpoint.name);
+    // The layer of `cors` answers a browser's question where origins are configured.
+    let is_preflight = request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let message = if is_preflight && AppState::of(&request).config.cors_origins.is_empty() {
+        "pages of other origins are not allowed; the operator allows them with --cors-origin".into()
+    } else {
+        format!("{} does not take this method; use {methods}", endpoint.name)
+    };
     let error = ApiError::new(Code::MethodNotAllowed, message);
     let error = ApiError { allow: Some(methods), ..error };
     HttpResponse::from_error(error.in_form(endpoint.errors))

@@ -145,9 +145,11 @@ fn large_parts_are_packed_for_those_who_can_unpack() {
 fn turned_off_they_are_unknown_routes_and_the_root_is_an_index_for_browsers_too() {
     let server = Server::set(|set| set.http.docs = DocsRoutes::Omit);
     for path in PARTS.map(|(path, _)| path).into_iter().chain(["/openapi.json"]) {
-        for method in [Method::GET, Method::POST] {
-            let answer = server.send(method, path, &[], Vec::new());
-            answer.refused("not_found", "");
+        for method in [&Method::GET, &Method::POST] {
+            let answer = server.send(method.clone(), path, &[], Vec::new());
+            let said = answer.refused("not_found", "");
+            said.says(&format!("no route {method} {path}")).says("--docs false leaves out /docs");
+            assert!(!said.0.contains("GET /openapi.json has"), "{}", said.0);
         }
     }
     server.get("/v1/models").ok();

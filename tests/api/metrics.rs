@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duovec::metrics::names;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use settings::secret::ApiKey;
 
 use crate::support::{BOTH, DENSE, Fault, LONG_TEXT, METRICS, SPARSE, Server, head, post};
@@ -159,7 +159,10 @@ fn while_loading_there_are_metrics_without_a_model() {
 #[test]
 fn metrics_want_a_key_when_told_to_and_can_be_off() {
     let server = Server::set(|set| set.http.metrics = false);
-    server.get(METRICS).refused("not_found", "");
+    server.get(METRICS).refused("not_found", "").says("--metrics true");
+    assert_eq!(server.get("/").ok()["metrics"], Value::Null);
+    let said = server.get("/nowhere").refused("not_found", "");
+    assert!(!said.0.contains(METRICS), "{}", said.0);
     server.post(DENSE, &json!({"input": "text"})).ok();
     for needed in [false, true] {
         let server = Server::set(|set| {

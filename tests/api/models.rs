@@ -53,7 +53,8 @@ fn a_name_tells_of_no_prompt_that_the_model_lacks() {
 fn other_models_are_not_found() {
     let server = Server::ready();
     for name in ["other", "org/stub-model/", "org%252Fstub-model", "org//stub-model", "ORG/x"] {
-        server.get(&format!("/v1/models/{name}")).refused("model_not_found", "model").says(MODEL);
+        let said = server.get(&format!("/v1/models/{name}")).refused("model_not_found", "model");
+        said.says(MODEL).says("--model-aliases");
     }
     for path in ["/v1/models/", "/v1/models/%ff", "/v1/models/%2"] {
         server.get(path).refused("not_found", "");

@@ -17,10 +17,13 @@ fn unknown_routes_are_404_for_every_method() {
     let server = Server::ready();
     for path in UNKNOWN {
         for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS] {
-            let answer = server.send(method, path, &[], Vec::new());
-            answer.refused("not_found", "");
+            let answer = server.send(method.clone(), path, &[], Vec::new());
+            let said = answer.refused("not_found", "");
+            said.says(&format!("no route {method} /")).says("base_url ends in /v1");
         }
     }
+    let said = server.get(&"/long".repeat(1000)).refused("not_found", "");
+    assert!(said.says("no route GET /long").0.len() < 500, "{}", said.0);
 }
 
 #[rustfmt::skip]

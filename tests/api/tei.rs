@@ -246,14 +246,16 @@ fn info_tells_of_the_model_and_the_limits() {
 fn turned_off_its_routes_are_unknown() {
     let server = Server::set(|set| set.http.dialects = vec![Dialect::OpenAi, Dialect::Nim]);
     for path in [EMBED, EMBED_SPARSE, "/rerank", "/predict", "/embed_all"] {
-        server.post(path, &json!({"inputs": "a"})).refused("not_found", "");
+        let answer = server.post(path, &json!({"inputs": "a"}));
+        answer.refused("not_found", "").says("--dialects leaves out");
     }
     let root = server.post("/", &json!({"inputs": "a"}));
     assert!(matches!(root.status, 404 | 405), "{root:?}");
     let server = Server::set(|set| set.http.dialects = vec![Dialect::Tei]);
     server.post(EMBED, &json!({"inputs": "a"})).ok();
     for path in [DENSE, SPARSE] {
-        server.post(path, &json!({"input": "a"})).refused("not_found", "");
+        let said = server.post(path, &json!({"input": "a"})).refused("not_found", "");
+        assert!(!said.0.contains("base_url"), "{}", said.0);
     }
 }
 
