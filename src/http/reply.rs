@@ -63,7 +63,8 @@ struct List<'a> {
     usage: Usage,
 }
 
-/// The tokens that were run: prompts and special tokens count, padding does not.
+/// The tokens as the model gets them, also when they were not run: prompts and special tokens
+/// count, padding does not.
 #[derive(Serialize)]
 pub(super) struct Usage {
     prompt_tokens: u64,

@@ -11,7 +11,7 @@ use clock::Moment;
 /// The header with the stages, in milliseconds.
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// The header with the tokens that were run.
+/// The header with the tokens as the model gets them.
 pub(super) const X_COMPUTE_TOKENS: HeaderName = HeaderName::from_static("x-compute-tokens");
 
 /// Bytes of a `Server-Timing` of a slow request.
