@@ -57,7 +57,7 @@ def test_words_are_shaded_where_the_answer_says(server: Server, page: Page, watc
     """The shades are those of the weights, in every script, and repeated words have their own."""
     open_page(page, server)
     texts = texts_of(page)
-    items = server.items(BOTH, input=texts, offsets=True)
+    items = server.items(BOTH, input=texts, input_type="passage", offsets=True)
     for number, (text, answer) in enumerate(zip(texts, items, strict=True), 1):
         marks = item(page, number).locator(".shades mark").evaluate_all(MARKS)
         shown, done = [], 0
@@ -78,7 +78,7 @@ def test_the_page_shows_what_the_server_computes(server: Server, page: Page, wat
     """Matrices, ranks, tokens, times and code are those of the server's own answers."""
     open_page(page, server)
     texts = texts_of(page)
-    one, other = server.items(BOTH, input=texts)[:2]
+    one, other = server.items(BOTH, input=texts, input_type="passage")[:2]
     dense = sum(a * b for a, b in zip(one["embedding"], other["embedding"], strict=True))
     values = [dict(zip(*answer["sparse_values"].values(), strict=True)) for answer in (one, other)]
     lexical = sum(weight * values[1].get(id, 0) for id, weight in values[0].items())
@@ -94,7 +94,9 @@ def test_the_page_shows_what_the_server_computes(server: Server, page: Page, wat
     expect(page.locator("#times th[scope=row]")).to_have_text([*stages, "round trip"])
     code = page.locator("#code")
     expect(code).to_contain_text("/v1/embeddings/both")
+    expect(code).to_contain_text('"input_type": "passage"')
     page.locator("[value=python]").click()
+    expect(code).to_contain_text('"input_type": "passage"')
     compile(code.text_content() or "", "shown", "exec")
 
     assert watch.hosts == {urlsplit(server.url).netloc}
