@@ -122,7 +122,10 @@ impl Quotes {
                 // Within a line it hides no row.
                 if self.line > self.opened {
                     let line = self.line;
-                    self.fault(format!("is closed in line {line} before the end of a field"));
+                    self.fault(format!(
+                        "is closed in line {line} before the end of a field: these lines are read \
+                         as one row"
+                    ));
                 }
                 CsvPlace::Unquoted
             }
@@ -139,7 +142,10 @@ impl Quotes {
     }
 
     fn fault(&mut self, problem: String) {
-        let problem = format!("a quote opened in line {} {problem}", self.opened);
+        let problem = format!(
+            "a quote opened in line {} {problem}; close it, or double a quote that is text",
+            self.opened
+        );
         self.faults.push_back((self.byte, problem));
     }
 
@@ -158,7 +164,7 @@ impl Read for Quotes {
         let count = self.inner.read(buffer)?;
         buffer[..count].iter().for_each(|&byte| self.step(byte));
         if count == 0 && self.place == CsvPlace::Quoted {
-            self.fault("is never closed".to_owned());
+            self.fault("is never closed: the rest of the file is read as this row".to_owned());
             self.place = CsvPlace::Closed;
         }
         Ok(count)

@@ -81,8 +81,11 @@ impl Records for JsonRows {
             let value = match line {
                 Ok(line) if line.trim_ascii().is_empty() => continue,
                 Ok(line) => utf8(line).and_then(|line| {
-                    let wrong = |error| format!("the line is not valid JSON: {error}");
-                    serde_json::from_str(line).map_err(wrong)
+                    serde_json::from_str(line).map_err(|error| {
+                        // It says line 1, whichever line of the file this is.
+                        let said = error.to_string().replace(" at line 1 ", " at ");
+                        format!("the line is not valid JSON: {said}")
+                    })
                 }),
                 Err(reason) => Err(reason),
             };

@@ -82,7 +82,7 @@ fn json_rows_that_are_wrong_say_why() {
     let reasons = [
         "the field `text` is a number",
         "there is no field `text`",
-        "not valid JSON",
+        "not valid JSON: EOF while parsing a value at column 9",
         "neither an object nor a text",
         "the field `text` is null",
         "more than 100 bytes",
@@ -162,11 +162,14 @@ fn a_stray_quote_makes_the_row_wrong_that_hides_others() {
             let found = rows(&content);
             assert_eq!(found.len(), 2);
             assert_eq!(found[0], (1, Ok("hello".to_owned())));
-            assert_eq!(found[1].1, Err("a quote opened in line 3 is never closed".to_owned()));
+            let problem = "a quote opened in line 3 is never closed: the rest of the file is read \
+                           as this row; close it, or double a quote that is text";
+            assert_eq!(found[1].1, Err(problem.to_owned()));
         }
     }
     let found = rows("id,text\n1,\"stray\n2,two\n3,\"x\"\n4,\"a \"\"b\"\"\n\" \n5,c\n");
-    let problem = "a quote opened in line 2 is closed in line 4 before the end of a field";
+    let problem = "a quote opened in line 2 is closed in line 4 before the end of a field: these \
+                   lines are read as one row; close it, or double a quote that is text";
     assert_eq!(found[0], (1, Err(problem.to_owned())));
     assert_eq!(found[1..], [(2, Ok("a \"b\"\n ".to_owned())), (3, Ok("c".to_owned()))]);
     // Within a line no row is hidden.
