@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use thiserror::Error;
 
@@ -42,7 +42,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            let error = with_the_command_of_a_clone(error);
+            let error = with_a_cure(with_the_command_of_a_clone(error));
             // A closed standard output is no reason to fail.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
@@ -84,12 +84,40 @@ fn with_the_command_of_a_clone(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// A refusal of a flag of `serve` alone says whose it is. clap's own advice is a flag of a similar
+/// name, or the flag that is missing.
+fn with_a_cure(mut error: clap::Error) -> clap::Error {
+    let is_flag =
+        |typed: &str| SETTINGS.iter().any(|one| typed.strip_prefix("--") == Some(one.flag));
+    let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(typed))) if is_flag(typed) => {
+            format!("{typed} is a setting of `duovec serve`, which this command does not take")
+        }
+        (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing)))
+            if missing.iter().any(|one| one.starts_with("--config")) =>
+        {
+            "with --config, check prints the settings of `duovec serve`, whose flags it then \
+             takes; without it, check verifies a package"
+                .to_owned()
+        }
+        _ => return error,
+    };
+    error.remove(ContextKind::SuggestedArg);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
 fn obey(name: &str, typed: &ArgMatches) -> anyhow::Result<()> {
     let raw = gather(typed);
+    let config = Config::resolve(&raw).inspect_err(|_| {
+        // A log, which has them otherwise, is not set up.
+        for warning in raw.warnings() {
+            let _ = writeln!(io::stderr(), "duovec: warning: {warning}");
+        }
+    })?;
     if name == "check" && typed.contains_id("config") {
-        return resolved::print(&raw);
+        return resolved::print(&raw, &config);
     }
-    let config = Config::resolve(&raw)?;
     telemetry::init(&config);
     match name {
         "serve" => serve::serve(&config),

@@ -205,10 +205,12 @@ fn chunks(typed: &ArgMatches) -> Result<Option<CorpusChunks>, CorpusError> {
         return Ok(None);
     };
     let overlap = overlap.unwrap_or(0);
-    if tokens == 0 || overlap >= tokens {
-        let problem =
-            "--chunk-tokens: send a whole number above zero, and a --chunk-overlap below it";
-        return Err(wrong(problem));
+    if tokens == 0 {
+        return Err(wrong("--chunk-tokens: use a whole number above zero"));
+    }
+    if overlap >= tokens {
+        let problem = format!("{overlap} must be below --chunk-tokens, which is {tokens}");
+        return Err(wrong(format!("--chunk-overlap: {problem}")));
     }
     Ok(Some(CorpusChunks { tokens, overlap, late }))
 }

@@ -214,7 +214,10 @@ impl Loader<'_> {
                  {feature}"
             )
         } else {
-            "there is no driver of an NVIDIA GPU here".to_owned()
+            format!(
+                "this program was built without the feature `{feature}`, and there is no driver of \
+                 an NVIDIA GPU here"
+            )
         })
     }
 

@@ -11,10 +11,9 @@ use settings::Origin;
 use settings::raw::RawConfig;
 use settings::{SETTINGS, Setting, Takes};
 
-pub(super) fn print(raw: &RawConfig) -> anyhow::Result<()> {
-    let config = Config::resolve(raw)?;
+pub(super) fn print(raw: &RawConfig, config: &Config) -> anyhow::Result<()> {
     let warnings = config.warnings.iter().map(|warning| format!("# warning: {warning}"));
-    let lines = SETTINGS.iter().map(|setting| line(setting, raw, &config));
+    let lines = SETTINGS.iter().map(|setting| line(setting, raw, config));
     let text: String = warnings.chain(lines).map(|line| line + "\n").collect();
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever reads has seen enough.
@@ -38,8 +37,9 @@ fn line(setting: &Setting, raw: &RawConfig, config: &Config) -> String {
         "http-threads" if text == "auto" => format!("; {} here", config.http.threads),
         _ => String::new(),
     };
+    let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
     let value = match setting.takes {
-        Takes::One => toml::Value::from(text),
+        Takes::One => number.map_or_else(|| toml::Value::from(text), toml::Value::from),
         Takes::ListInOneFlag | Takes::ListOfFlags => toml::Value::from(raw.values.clone()),
     };
     format!("{key} = {value} # {origin}{here}")

@@ -67,7 +67,8 @@ impl OutputFormat {
         let vectors = recipe.vectors;
         let wrong = |problem: &str| Err(CorpusError::Options(problem.to_owned()));
         if self == Self::Npy && vectors != Vectors::Dense {
-            return wrong("npy holds dense vectors only; add --vectors dense");
+            let cure = format!("use --vectors dense, or {otherwise}");
+            return wrong(&format!("npy holds dense vectors only; {cure}"));
         }
         if self == Self::Npy && recipe.chunks.is_some() {
             return wrong(&format!("npy cannot say where chunks are; {otherwise}"));

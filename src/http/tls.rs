@@ -29,7 +29,7 @@ pub(super) const HTTP_2: &[u8] = b"h2";
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum TlsError {
-    #[error("cannot read {path}")]
+    #[error("cannot read {path}, of --tls-cert or --tls-key")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is not a PEM file: {problem}")]
     NotPem { path: PathBuf, problem: String },

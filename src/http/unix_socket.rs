@@ -24,7 +24,9 @@ pub enum UnixSocketError {
     InUse { path: PathBuf },
     #[error("{path} exists and is not a socket; name another path")]
     NoSocket { path: PathBuf },
-    #[error("cannot lock {path}; it keeps others from the socket beside it")]
+    #[error(
+        "--unix-socket: cannot lock {path} beside the socket; its folder must exist and be writable"
+    )]
     Lock { path: PathBuf, source: io::Error },
     #[error("cannot listen on {path}")]
     Listen { path: PathBuf, source: io::Error },

@@ -22,9 +22,9 @@ fn every_value_but_secrets_is_printed_with_its_origin() {
     ended.with_code(0);
     let place = file.display();
     for line in [
-        "port = \"8\" # environment DUOVEC_PORT".to_owned(),
-        format!("max_items = \"9\" # file {place}"),
-        "queue_capacity = \"30\" # flag --queue-capacity".to_owned(),
+        "port = 8 # environment DUOVEC_PORT".to_owned(),
+        format!("max_items = 9 # file {place}"),
+        "queue_capacity = 30 # flag --queue-capacity".to_owned(),
         "host = \"127.0.0.1\" # default".to_owned(),
         "workers = \"auto\" # default".to_owned(),
         "# api_keys is set and not shown (environment DUOVEC_API_KEYS)".to_owned(),

@@ -19,12 +19,16 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
     let config = ["check", "--config", "--http-threads", "600"];
     for (arguments, words) in [
         (&["serve", "--max-itmes", "3"][..], &["--max-itmes", "--max-items"][..]),
-        (&serve, &["--port", "--workers", "DUOVEC_ENGINE", "abacus"]),
+        (
+            &serve,
+            &["--port", "--workers", "DUOVEC_ENGINE", "abacus", "nothing reads DUOVEC_MAXITEMS"],
+        ),
         // More would end the HTTP side with a panic.
         (&config, &["--http-threads: 600 is outside 1 to 512"]),
         (&["check", "--config", "--port", "http", "--workers", "0"], &["--port", "--workers"]),
         // A flag of `serve` needs the configuration.
-        (&["check", "--port", "8080"], &["--config"]),
+        (&["check", "--port", "8080"], &["--config", "without it, check verifies a package"]),
+        (&["embed", "--port", "1", "in.txt"], &["--port is a setting of `duovec serve`"]),
         (&["bench", "here", "--package", "there"], &["[PACKAGE]", "--package"]),
         // Only the wheel's command takes these.
         (&["serve", "--model", "a/b"], &["'--model'", "scripts/export_onnx.py --model NAME"]),
@@ -34,7 +38,7 @@ fn wrong_flags_and_values_are_all_named_at_once_with_what_is_right() {
         let mut command = duovec();
         command.args(arguments);
         if words.contains(&"abacus") {
-            command.env("DUOVEC_ENGINE", "abacus");
+            command.env("DUOVEC_ENGINE", "abacus").env("DUOVEC_MAXITEMS", "5");
         }
         let ended = run(&mut command);
         assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{arguments:?}");
@@ -58,11 +62,12 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
     let unread = ["absent", "cannot read", "No such file"].as_slice();
     let prompt = ["has no prompt for --default-prompt query", "none"].as_slice();
     let no_package = [&*place, "there is no manifest.json", "--package"];
+    let no_folder = ["/nowhere", "no such folder", "DUOVEC_PACKAGE"].as_slice();
     let no_openvino = ["libopenvino_c.so", "--openvino-library-dir"].as_slice();
     type Case<'a> = (&'a str, &'a Path, &'a [&'a str], &'a [&'a str]);
     // Loading would fail.
     let unloaded = ["--engine", "openvino", "--openvino-library-dir", &place];
-    let cases: [Case<'_>; 15] = [
+    let cases: [Case<'_>; 16] = [
         ("serve", &tiny, &["--port", &port], &["cannot listen", &port, "already in use", "--port"]),
         ("serve", &tiny, &["--api-key-file", &absent], unread),
         ("serve", &tiny, &["--api-key-file", &empty], &["empty", "no API key"]),
@@ -73,6 +78,7 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
         ("check", &tiny, &["--precision", "fp8"], &["in 8 bits", "package.py --precision fp8"]),
         ("serve", here, &["--port", "0"], &no_package),
         ("check", here, &[], &no_package),
+        ("check", Path::new("/nowhere"), &[], no_folder),
         ("serve", broken, &["--port", "0", "--engine", "openvino"], &["model.onnx"]),
         ("check", &tiny, &["--engine", "openvino", "--openvino-library-dir", &place], no_openvino),
         ("bench", &tiny, &[&["--texts", &absent], &unloaded[..]].concat(), unread),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use thiserror::Error;
 
@@ -22,8 +22,10 @@ const MODEL: &str = "model.onnx";
 #[derive(Debug, Error)]
 pub enum PackageError {
     #[error(
-        "{} is not a package: there is no manifest.json in it; name the folder of a package, for \
-         serve with --package", .0.display()
+        "{} is not a package: there is no {}; give the folder of a package, for example with \
+         --package or DUOVEC_PACKAGE; in a clone, scripts/serve.sh makes the default one",
+        absolute(.0).as_ref().unwrap_or(.0).display(),
+        if .0.is_dir() { "manifest.json in it" } else { "such folder" }
     )]
     NoManifest(PathBuf),
     #[error("cannot use {}", path.display())]

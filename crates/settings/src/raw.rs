@@ -162,7 +162,12 @@ impl RawConfig {
         for (key, value) in table {
             let setting = SETTINGS.iter().find(|setting| setting.key() == key);
             let Some(setting) = setting else {
-                self.note(format!("{place}, {key}"), unknown(&key));
+                let problem = if value.is_table() {
+                    format!("the file has no tables; write the settings without [{key}]")
+                } else {
+                    unknown(&key)
+                };
+                self.note(format!("{place}, {key}"), problem);
                 continue;
             };
             match typed_values(setting, value) {

@@ -25,7 +25,8 @@ pub(super) fn number<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
         }
         let text = typed.text();
         let Ok(value) = text.parse() else {
-            return wrong(format!("'{text}' is not a whole number of {unit}"));
+            let example = if unit == "bytes" { ", such as 1048576" } else { "" };
+            return wrong(format!("'{text}' is not a whole number of {unit}{example}"));
         };
         Bounded::new(value)
             .ok_or_else(|| vec![format!("{value} is outside {MIN} to {MAX} ({unit})")])

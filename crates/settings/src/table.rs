@@ -37,7 +37,7 @@ settings! {
         warnings: Vec<String>,
     ] {
         package: PathBuf = "engines/multilingual-e5-small", read::package,
-            "package", "DIR", "model package to serve",
+            "package", "DIR", "folder of the model's package",
             commands: &[Check, Bench, BuildEngine, Offline];
         model_aliases: Vec<String> = "", read::list,
             "model-aliases", "A,B", "further names that clients may send as `model`",
@@ -174,7 +174,8 @@ settings! {
         max_batch_tokens: Option<MaxBatchTokens> = "auto", read::number_or_auto("tokens"),
             "max-batch-tokens", "N",
             "tokens of one batch (rows × length), of which a longer text has one of its own; auto \
-            is measured at the start, up to 2048 on a CPU, 8192 on a GPU",
+            is what serve measures at its start, up to 2048 on a CPU and 8192 on a GPU; other \
+            commands take 512 and 8192",
             commands: &[Bench, Offline];
         interactive_p99: InteractiveP99Ms = "0", read::number("milliseconds"),
             "interactive-p99-ms", "MS",
@@ -215,7 +216,8 @@ settings! {
         /// The default is about 250,000 tokens; tokenizing it takes some 40 ms of one core.
         max_item_bytes: MaxItemBytes = "1048576", read::number("bytes"),
             "max-item-bytes", "N",
-            "bytes of one text, or of a list of token ids at four bytes each; more is answered 400",
+            "bytes of one text, or of a list of token ids at four bytes each; serve answers 400 to \
+            more, embed and batch leave it out",
             commands: &[Offline];
         max_body_bytes: MaxBodyBytes = "33554432", read::number("bytes"),
             "max-body-bytes", "N", "bytes of one request body, unpacked";

@@ -82,6 +82,9 @@ fn an_unknown_setting_is_reported_with_the_one_that_looks_like_it() {
 fn a_file_that_cannot_be_read_is_a_problem() {
     let missing = resolve(&[], &[], Some(Path::new("/nowhere/duovec.toml"))).expect_err("missing");
     assert!(missing[0].contains("/nowhere/duovec.toml: cannot read it"), "{missing:?}");
+    let tables = file("[server]\nport = 1");
+    let problems = resolve(&[], &[], Some(tables.path())).expect_err("it has a table");
+    assert!(problems[0].contains("no tables; write the settings without [server]"), "{problems:?}");
     let broken = file("port = = 1");
     let problems = resolve(&[], &[], Some(broken.path())).expect_err("not TOML");
     assert!(problems[0].contains("invalid TOML"), "{problems:?}");
@@ -244,6 +247,7 @@ fn a_wrong_value_is_refused_with_what_is_right() {
         ("escape-special-tokens", &["yes"][..], "'yes' is not one of false, true"),
         ("optimize-for", &["speed"], "'speed' is not one of both, latency, throughput"),
         ("workers", &["", "-1", "1.5", "18446744073709551616"], "is not a whole number of workers"),
+        ("cache-bytes", &["1GB"], "is not a whole number of bytes, such as 1048576"),
         ("max-items", &["0", "65537"], "is outside 1 to 65536 (items)"),
         ("devices", &["0,0"], "GPU 0 is named twice"),
         ("devices", &["gpu0", "x"], "is not the number of a GPU"),

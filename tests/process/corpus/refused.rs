@@ -30,12 +30,12 @@ in.jsonl | out | --sparse-min-weight inf | 2 | --sparse-min-weight…zero or abo
 in.jsonl | out | --sparse-min-weight nan | 2 | --sparse-min-weight…zero or above
 in.jsonl | out | --late | 2 | add --chunk-tokens
 in.jsonl | out | --chunk-overlap 2 | 2 | add --chunk-tokens
-in.jsonl | out | --chunk-tokens 4 --chunk-overlap 4 | 2 | --chunk-overlap below it
+in.jsonl | out | --chunk-tokens 4 --chunk-overlap 4 | 2 | --chunk-overlap: 4…below --chunk-tokens…4
 in.jsonl | out | --chunk-tokens 0 | 2 | above zero
 in.jsonl | out | --chunk-tokens 4 --vectors dense --format npy | 2 | use --format parquet
 in.jsonl | vn.csv | | 2 | vn.csv….parquet, .jsonl or .npy…a folder
 in.jsonl | out.npy | --vectors dense --keep id | 2 | npy…--keep
-in.jsonl | out.npy | --vectors both | 2 | npy…--vectors dense
+in.jsonl | out.npy | --vectors both | 2 | npy…--vectors dense, or end the name in .parquet
 in.jsonl | out.NPY | --vectors both | 2 | npy…--vectors dense
 in.jsonl | out.npy | --format parquet | 2 | leave --format out, or end the name in .parquet
 in.jsonl | out.npy | --chunk-tokens 4 --vectors dense | 2 | where chunks are…in .parquet or .jsonl
