@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from duovec import Client, Memo, Paired, UnreachableError
+from duovec import Client, Memo, Paired, Sparse, UnreachableError
 
 TEXTS = [f"the sofa number {number}" for number in range(30)]
 
@@ -98,6 +98,29 @@ def test_the_failure_of_one_thread_is_not_that_of_another(url: str) -> None:
             first.result()
         assert second.result().shape == (1, 8)
     assert memo.dense(["a"]).shape == (1, 8)
+
+
+class Short:
+    """Answers once with less than it was asked for."""
+
+    def __init__(self) -> None:
+        self.rows = [1, 2]
+
+    def check(self, texts: list[str]) -> None:
+        """All texts are good."""
+
+    def both(self, texts: list[str], **options: object) -> Paired:
+        rows = self.rows.pop(0)
+        one = Sparse(np.zeros(1, np.int32), np.ones(1, np.float32))
+        return Paired(np.ones((rows, 8), np.float32), [one] * rows)
+
+
+def test_an_answer_that_cannot_be_kept_leaves_nobody_waiting() -> None:
+    memo = Memo(Short())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="zip"):
+        memo.dense(["a", "b", "c"])
+    assert len(memo) == 1, "the text that was answered"
+    assert memo.dense(["a", "b", "c"]).shape == (3, 8)
 
 
 def test_what_is_shared_cannot_be_written_to(client: Client) -> None:

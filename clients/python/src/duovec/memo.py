@@ -107,19 +107,20 @@ class Memo:
     ) -> None:
         try:
             made = self._client.both(list(texts.values()), input_type=input_type)
+            for key, dense, sparse in zip(texts, made.dense, made.sparse, strict=True):
+                sparse.indices.setflags(write=False)
+                sparse.values.setflags(write=False)
+                # A row of its own, so that it does not keep the others.
+                mine[key].set_result(_One(dense.copy(), sparse))
         except BaseException as error:
+            failed = {key: future for key, future in mine.items() if not future.done()}
             with self._lock:
-                for key, future in mine.items():
+                for key, future in failed.items():
                     if self._known.get(key) is future:
                         del self._known[key]
-            for future in mine.values():
+            for future in failed.values():
                 future.set_exception(error)
             raise
-        for key, dense, sparse in zip(texts, made.dense, made.sparse, strict=True):
-            sparse.indices.setflags(write=False)
-            sparse.values.setflags(write=False)
-            # A row of its own, so that it does not keep the others.
-            mine[key].set_result(_One(dense.copy(), sparse))
 
 
 def _key(text: str, input_type: InputType | None) -> bytes:
