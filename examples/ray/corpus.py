@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,20 +90,29 @@ def joined(arrays: list[np.ndarray], kind: type) -> np.ndarray:
     return np.concatenate([np.zeros(0, kind), *arrays])
 
 
-def write_whole(table: pa.Table, path: Path) -> None:
-    """The file is there when it is whole, also when two actors write it at once."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """What is written to the path that it gives is at `path` when it is whole, also when two write
+    it at once."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        pq.write_table(table, unfinished, compression="zstd")
+        yield unfinished
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
+def write_whole(table: pa.Table, path: Path) -> None:
+    """The file is there when it is whole."""
+    with whole(path) as unfinished:
+        pq.write_table(table, unfinished, compression="zstd")
+
+
 def sweep(out: Path) -> None:
-    """Remove what actors that were killed have begun to write."""
-    for unfinished in out.glob(".*.parquet.*"):
-        unfinished.unlink(missing_ok=True)
+    """Remove what processes that were killed have begun to write."""
+    for name in ("*.parquet", JOB_FILE):
+        for unfinished in out.glob(f".{name}.*"):
+            unfinished.unlink(missing_ok=True)
 
 
 def rows_in(out: Path, parts: list[Part]) -> int:
@@ -151,7 +161,8 @@ def claim(out: Path, about: dict[str, Any]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     path = out / JOB_FILE
     if not path.exists():
-        path.write_text(json.dumps(about, indent=1), encoding="utf-8")
+        with whole(path) as unfinished:
+            unfinished.write_text(json.dumps(about, indent=1), encoding="utf-8")
         return
     before = json.loads(path.read_text(encoding="utf-8"))
     for name, now in about.items():

@@ -189,6 +189,12 @@ def test_bad_input_is_one_sentence(
     assert said in line
 
 
+def test_a_full_disk_leaves_no_half_job(corpus: list[str], tmp_path: Path) -> None:
+    # A file of no byte is the longest that may be written.
+    ran("prlimit", "--fsize=0", *command(corpus, tmp_path, "nowhere"), code=1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 this is no Parquet")
