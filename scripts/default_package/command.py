@@ -3,6 +3,8 @@ wheel's options, one-sentence errors, and how a package is put in place."""
 
 import argparse
 import errno
+import fcntl
+import glob
 import hashlib
 import importlib
 import importlib.metadata
@@ -12,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +32,8 @@ ROOT = SCRIPTS.parent
 DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE["model_id"]
 """Where the default package is."""
 CHUNK_BYTES = 1 << 20
+LOCK, REPLACED = "duovec.lock", "replaced"
+"""In a working folder: its process's lock, and the package that makes way for the new one."""
 
 
 def say(line: str) -> None:
@@ -151,12 +155,34 @@ def _installed(name: str, version: str) -> bool:
 def working_folder(beside: Path) -> Iterator[Path]:
     """A folder on the disk of `beside`, so that results can be renamed into place.
 
-    It is gone afterwards in any case.
+    It is gone afterwards in any case; where the process is killed, when the next one comes.
     """
     beside.parent.mkdir(parents=True, exist_ok=True)
+    clear_left(beside)
     prefix, place = f".{beside.name}.", beside.parent
     with TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as work:
-        yield Path(work)
+        unnamed = Path(work, f"{LOCK}.new")
+        with unnamed.open("w") as lock:
+            # A disk that knows no locks keeps what killed processes leave.
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                # Whoever finds it finds it locked.
+                unnamed.rename(unnamed.with_name(LOCK))
+            yield Path(work)
+
+
+def clear_left(beside: Path) -> None:
+    """Removes the working folders of processes that were killed; the package that one had moved
+    away is put back where nothing took its place."""
+    random = "[a-z0-9_]" * 8
+    for path in beside.parent.glob(f"{glob.escape(f'.{beside.name}.')}{random}/{LOCK}"):
+        # A process that runs has the lock.
+        with suppress(OSError), path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            replaced = path.with_name(REPLACED)
+            if replaced.exists() and not beside.exists():
+                os.replace(replaced, beside)
+            shutil.rmtree(path.parent, ignore_errors=True)
 
 
 @contextmanager
@@ -193,7 +219,7 @@ def demand_room(folder: Path, needed: int, cure: str = "") -> None:
 
 def put_in_place(package: Path, out: Path, work: Path) -> None:
     """Two renames: readers find the old package or the new one, never a mixture."""
-    replaced = work / "replaced"
+    replaced = work / REPLACED
     if out.exists():
         os.replace(out, replaced)
     try:

@@ -43,13 +43,17 @@ fill_browser() {
 ensure_cached() {
     local target="$CACHE/$1" what=$2 log="$CACHE/$1.log"
     shift 2
-    [ ! -e "$target" ] || return 0
-    say "unpacking $what in $target (a minute, once)"
-    if ! (made_whole "$target" "$@") >"$log" 2>&1; then
-        tail -n 5 "$log" >&2
-        say "cannot be had, so their tests will be skipped: $what"
-        return 1
+    exec 9>"$target.lock"
+    flock 9
+    if [ ! -e "$target" ]; then
+        say "unpacking $what in $target (a minute, once)"
+        if ! (made_whole "$target" "$@") >"$log" 2>&1; then
+            tail -n 5 "$log" >&2
+            say "cannot be had, so their tests will be skipped: $what"
+        fi
     fi
+    exec 9>&-
+    [ -e "$target" ]
 }
 
 # ensure_browser: a Chromium in PATH for the tests of /docs and of the playground: the machine's, or

@@ -65,14 +65,15 @@ need_disk() {
 }
 
 # made_whole FOLDER COMMAND...: runs COMMAND with a folder beside FOLDER in NEW, and renames it to
-# FOLDER when it succeeds; removes it, and a log beside it, when it fails or is interrupted.
+# FOLDER when it succeeds; removes it, and a log beside it, when it fails or is interrupted. What a
+# killed run left goes first: the caller has a lock.
 made_whole() {
     local target=$1
     shift
     NEW="$target.new-$$"
     trap 'rm -rf "$NEW" "$NEW.log"' EXIT
     trap 'exit 130' INT TERM
-    rm -rf "$NEW"
+    rm -rf "$target".new-*
     "$@" || exit 1
     rm -rf "$target"
     mv "$NEW" "$target" || exit 1

@@ -18,7 +18,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from default_package import checks, graph, manifest, vocabulary
 from default_package.choices import Precision
-from default_package.command import say
+from default_package.command import clear_left, say
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.graph import TOKENS
@@ -187,6 +187,7 @@ def add(package: Path, precision: Precision) -> None:
     wants bf16 wants its range, and numbers in fp16 no longer have it.
     """
     name, source = f"model.{precision.value}.onnx", package / "model.onnx"
+    clear_left(package)
     manifest.read(package)
     if precision is Precision.FP16 and is_half(opened(source)):
         say(f"{source} {IS_HALF}")

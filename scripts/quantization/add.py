@@ -7,7 +7,7 @@ from typing import Any
 
 from default_package import manifest
 from default_package.checks import Limits, check_canary, demand
-from default_package.command import say
+from default_package.command import clear_left, say
 from default_package.errors import PackageError
 from default_package.runtime import Runtime
 
@@ -22,6 +22,7 @@ def run(options: argparse.Namespace) -> None:
     """The package at --package is replaced by one that has the graph in 8 bits too."""
     rounding: ModuleType = {"int8": int8, "fp8": fp8}[options.precision]
     place = options.package.resolve()
+    clear_left(place)
     package, content = Package.load(place), manifest.read(place)
     known = None if options.keep or rounding is not int8 else kept.find(content)
     if options.quick and known is None:

@@ -4,7 +4,9 @@ import argparse
 import base64
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import zipfile
 from pathlib import Path
@@ -69,6 +71,49 @@ def test_a_failed_rename_keeps_the_old_package(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         command.put_in_place(work / "absent", out, work)
     assert (out / "manifest.json").read_text() == "old"
+
+
+def kill_before_rename(number: int, out: Path) -> None:
+    """A command that makes the package `out` anew is killed when it would rename."""
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        return
+    renames = [os.replace] * number
+
+    def replace(*paths: Path) -> None:
+        if not renames:
+            os.kill(os.getpid(), signal.SIGKILL)
+        renames.pop()(*paths)
+
+    command.os.replace = replace
+    try:
+        with command.replacing(out) as folder:
+            (folder / "manifest.json").write_text("new")
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_next_command_clears_what_a_killed_one_left(tmp_path: Path, number: int) -> None:
+    out, other = tmp_path / "out", tmp_path / ".out.of-mine"
+    out.mkdir()
+    (out / "manifest.json").write_text("old")
+    kill_before_rename(number, out)
+    assert out.exists() == (number == 0)
+    (other / "work").mkdir(parents=True)
+    with command.working_folder(tmp_path / "out.abcdefgh") as named_alike:
+        command.clear_left(out)
+        assert named_alike.is_dir()
+    assert (out / "manifest.json").read_text() == "old"
+    assert sorted(tmp_path.iterdir()) == [other, out]
+
+
+def test_commands_that_run_leave_each_others_folders_alone(tmp_path: Path) -> None:
+    with command.working_folder(tmp_path / "out") as first:
+        with command.working_folder(tmp_path / "out") as second:
+            assert first.is_dir() and second.is_dir() and first != second
+        assert first.is_dir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_character_map_is_the_known_one() -> None:

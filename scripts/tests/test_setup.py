@@ -84,3 +84,11 @@ def test_an_interrupted_step_leaves_no_folder_and_no_log(tmp_path: Path) -> None
     step = 'step() { mkdir "$NEW"; : >"$NEW.log"; kill -TERM $BASHPID; sleep 9; }'
     shell(SCRIPTS.parent, f"{step}; (made_whole {tmp_path}/made step) || true")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    (tmp_path / "made.new-1").mkdir()
+    (tmp_path / "made.new-1.log").touch()
+    step = 'step() { mkdir "$NEW"; }'
+    shell(SCRIPTS.parent, f"{step}; (made_whole {tmp_path}/made step)")
+    assert list(tmp_path.iterdir()) == [tmp_path / "made"]
