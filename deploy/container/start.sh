@@ -5,7 +5,8 @@ set -eu
 case ${1:-} in
     "" | -* | help) exec duovec "$@" ;;
 esac
-name=$(sha256sum <"$DUOVEC_PACKAGE/manifest.json" | cut -c 1-12)
+digest() { sha256sum <"$DUOVEC_PACKAGE/manifest.json" | cut -c 1-12; }
+name=$(digest)
 if [ ! -e "$PLANS/$name/manifest.json" ]; then
     # Not named after the host, of which there may be two.
     if ! mine=$(mktemp -d "$PLANS/$name.XXXXXX"); then
@@ -16,6 +17,13 @@ if [ ! -e "$PLANS/$name/manifest.json" ]; then
     trap 'rm -rf "$mine"' EXIT
     chmod 755 "$mine"
     cp -rL "$DUOVEC_PACKAGE/." "$mine"
+    # A copy that has its name is trusted ever after.
+    if [ "$(digest)" != "$name" ]; then
+        echo "duovec-start: $DUOVEC_PACKAGE was replaced while it was copied: start again" >&2
+        exit 1
+    fi
+    # Also after a loss of power.
+    sync -f "$mine"
     # Of containers that start at the same time the first one's copy counts.
     mv -T "$mine" "$PLANS/$name" 2>/dev/null || rm -rf "$mine"
 fi

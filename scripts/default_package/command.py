@@ -219,6 +219,8 @@ def demand_room(folder: Path, needed: int, cure: str = "") -> None:
 
 def put_in_place(package: Path, out: Path, work: Path) -> None:
     """Two renames: readers find the old package or the new one, never a mixture."""
+    # Once it has its name it is trusted, also after a loss of power.
+    os.sync()
     replaced = work / REPLACED
     if out.exists():
         os.replace(out, replaced)

@@ -75,6 +75,8 @@ made_whole() {
     trap 'exit 130' INT TERM
     rm -rf "$target".new-*
     "$@" || exit 1
+    # Once it has its name it is trusted, also after a loss of power.
+    sync -f "$NEW" || exit 1
     rm -rf "$target"
     mv "$NEW" "$target" || exit 1
     trap - EXIT INT TERM

@@ -73,6 +73,18 @@ def test_a_failed_rename_keeps_the_old_package(tmp_path: Path) -> None:
     assert (out / "manifest.json").read_text() == "old"
 
 
+def test_a_package_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(os, "sync", lambda: events.append(out.exists()))
+    events: list[bool] = []
+    with command.replacing(out) as folder:
+        (folder / "manifest.json").write_text("new")
+        assert events == []
+    assert events == [False]
+
+
 def kill_before_rename(number: int, out: Path) -> None:
     """A command that makes the package `out` anew is killed when it would rename."""
     if child := os.fork():

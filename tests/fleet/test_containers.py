@@ -292,6 +292,27 @@ def test_starts_of_one_name_at_once_leave_each_others_copies_alone(tmp_path: Pat
     assert copied.stat().st_mode & 0o777 == 0o755, "other users may read it"
 
 
+def test_a_package_that_is_replaced_while_it_is_copied_gets_no_name(tmp_path: Path) -> None:
+    plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
+    plans.mkdir()
+    copy.parent.mkdir()
+    copy.write_text(f'#!/bin/sh\n/bin/cp "$@"\necho {{ }} >{tmp_path}/package/manifest.json\n')
+    copy.chmod(0o755)
+    done = start(tmp_path, "serve", plans=plans)
+    assert (done.returncode, names_in(plans)) == (1, [])
+    assert f"{tmp_path}/package was replaced while it was copied" in done.stderr
+
+
+def test_a_copy_is_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
+    plans, sync = tmp_path / "plans", tmp_path / "bin/sync"
+    plans.mkdir()
+    sync.parent.mkdir()
+    sync.write_text(f'#!/bin/sh\nls "$2" >{tmp_path}/synced\n')
+    sync.chmod(0o755)
+    assert start(tmp_path, "serve", plans=plans).returncode == 0
+    assert (tmp_path / "synced").read_text() == "manifest.json\n"
+
+
 def test_a_copy_that_fails_is_not_left(tmp_path: Path) -> None:
     plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
     plans.mkdir()
