@@ -16,7 +16,12 @@ if [ ! -e "$PLANS/$name/manifest.json" ]; then
     fi
     trap 'rm -rf "$mine"' EXIT
     chmod 755 "$mine"
-    cp -rL "$DUOVEC_PACKAGE/." "$mine"
+    if ! cp -rL "$DUOVEC_PACKAGE/." "$mine"; then
+        echo "duovec-start: $DUOVEC_PACKAGE cannot be copied to $PLANS. Where that is full," \
+            "remove copies of packages that no start needs; with the time of their last start:" >&2
+        (cd "$PLANS" && ls -dltr -- ????????????) >&2 || true
+        exit 1
+    fi
     # A copy that has its name is trusted ever after.
     if [ "$(digest)" != "$name" ]; then
         echo "duovec-start: $DUOVEC_PACKAGE was replaced while it was copied: start again" >&2
@@ -32,5 +37,7 @@ fi
 find "$PLANS" -maxdepth 1 -type d -regextype posix-extended -regex '.*/[0-9a-f]{12}\.[^/]*' \
     -mmin +60 -exec rm -rf {} + || true
 DUOVEC_PACKAGE="$PLANS/$name"
+# The time of its last start, for who must make room.
+touch "$DUOVEC_PACKAGE" 2>/dev/null || true
 export DUOVEC_PACKAGE
 exec duovec "$@"

@@ -319,8 +319,25 @@ def test_a_copy_that_fails_is_not_left(tmp_path: Path) -> None:
     copy.parent.mkdir()
     copy.write_text('#!/bin/sh\n/bin/cp "$@"\nexit 1\n')
     copy.chmod(0o755)
-    assert start(tmp_path, "serve", plans=plans).returncode == 1
-    assert names_in(plans) == []
+    for name in ("0123456789ab", "other"):
+        (plans / name).mkdir()
+    done = start(tmp_path, "serve", plans=plans)
+    assert done.returncode == 1
+    assert names_in(plans) == ["0123456789ab", "other"]
+    # The folder may be full of copies that nobody needs.
+    said, *copies = done.stderr.splitlines()
+    assert f"cannot be copied to {plans}" in said
+    assert [line.split()[-1] for line in copies] == ["0123456789ab"]
+
+
+def test_a_copy_has_the_time_of_its_last_start(tmp_path: Path) -> None:
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    start(tmp_path, "serve", plans=plans)
+    [copied] = plans.iterdir()
+    os.utime(copied, (0, 0))
+    start(tmp_path, "serve", plans=plans)
+    assert copied.stat().st_mtime > 0
 
 
 def test_a_start_copies_only_what_it_needs_and_where_it_may(tmp_path: Path) -> None:
