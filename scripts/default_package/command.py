@@ -186,6 +186,26 @@ def clear_left(beside: Path) -> None:
 
 
 @contextmanager
+def changing(package: Path) -> Iterator[None]:
+    """No other process adds to the package meanwhile: as servers that build plans do, this one
+    locks its folder."""
+    while True:
+        folder = os.open(package, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another process that changes {package}")
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            # Who had the lock may have put another folder there.
+            if os.path.samestat(os.fstat(folder), package.stat()):
+                yield
+                return
+        finally:
+            os.close(folder)
+
+
+@contextmanager
 def replacing(out: Path, free_bytes_min: int = 0) -> Iterator[Path]:
     """An empty folder, which takes the place of the package at `out` when all went well."""
     started = time.monotonic()

@@ -87,8 +87,8 @@ def add_graph(
     `write` puts the graph's files, whose names begin with `prefix`, into a folder. `finish` checks
     the package there and returns its manifest. Until both are done the old one stays as it is.
     """
-    content = read(place)
-    with command.replacing(place) as twin:
+    with command.changing(place), command.replacing(place) as twin:
+        content = read(place)
         # Before the links: the onnx library refuses to read numbers from a file with two names.
         write(twin)
         known = {name: one for name, one in content["files"].items() if not name.startswith(prefix)}

@@ -172,15 +172,20 @@ ensure_package() {
         find default_package families make_default_package.py requirements.txt -type f \
             -not -path '*__pycache__*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sha256sum | cut -c1-64)
-    if [ -e "$target/manifest.json" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$recipe" ]; then
-        return
-    fi
+    is_made() { [ -e "$target/manifest.json" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$recipe" ]; }
+    ! is_made || return 0
     mkdir -p "$ROOT/engines"
-    need_disk "$ROOT/engines" 1500 "the default package"
-    say "making the package $target (a few minutes, once)"
-    "$PYTHON" "$ROOT/scripts/make_default_package.py" --out "$target" --cache "$CACHE/wheels" ||
-        die "the default package could not be made; the reason stands above"
-    printf '%s\n' "$recipe" >"$stamp"
+    exec 9>"$ROOT/engines/.lock"
+    flock 9
+    if ! is_made; then
+        need_disk "$ROOT/engines" 1500 "the default package"
+        say "making the package $target (a few minutes, once)"
+        "$PYTHON" "$ROOT/scripts/make_default_package.py" --out "$target" \
+            --cache "$CACHE/wheels" ||
+            die "the default package could not be made; the reason stands above"
+        printf '%s\n' "$recipe" >"$stamp"
+    fi
+    exec 9>&-
 }
 
 # ensure_int8 PACKAGE: the graph in 8 bits beside the package's own; PYTHON must be set up.

@@ -2,6 +2,7 @@
 
 import argparse
 import base64
+import fcntl
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +73,40 @@ def test_a_failed_rename_keeps_the_old_package(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         command.put_in_place(work / "absent", out, work)
     assert (out / "manifest.json").read_text() == "old"
+
+
+def test_a_graph_is_added_to_the_package_as_others_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "package"
+    about = {"format_version": manifest.FORMAT_VERSION, "files": {}, "plans": []}
+
+    def make(content: dict[str, Any]) -> int:
+        """The folder's descriptor, with the lock that a server has which adds a plan."""
+        place.mkdir()
+        manifest.save(content, place / manifest.NAME)
+        folder = os.open(place, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        return folder
+
+    def ended(said: str) -> None:
+        if "waiting" in said:
+            place.rename(tmp_path / "replaced")
+            os.close(make(about | {"plans": ["a plan"]}))
+            os.close(server)
+
+    def write(twin: Path) -> None:
+        (twin / "model.int8.onnx").write_text("a graph")
+        folder = os.open(place, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+
+    server = make(about)
+    monkeypatch.setattr(command, "say", ended)
+    manifest.add_graph(place, "model.int8.", write, lambda _, content: content)
+    content = manifest.read(place)
+    assert (content["plans"], list(content["files"])) == (["a plan"], ["model.int8.onnx"])
 
 
 def test_a_package_is_on_the_disk_before_it_has_its_name(

@@ -54,6 +54,12 @@ def test_a_package_of_an_older_format_is_made_again_at_the_next_start(repository
     assert start(repository) == ("", 2)
 
 
+def test_two_starts_at_once_make_one_package(repository: Path) -> None:
+    both = "ensure_package & ensure_package; wait"
+    environment = {"PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+    assert shell(repository, both, **environment) == "made\n"
+
+
 def test_a_package_that_nothing_vouches_for_is_made_again(repository: Path) -> None:
     assert start(repository) == ("made", 1)
     (repository / "engines/.multilingual-e5-small.stamp").unlink()
