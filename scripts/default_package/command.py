@@ -225,6 +225,8 @@ def _check_place(out: Path, free_bytes_min: int) -> None:
     is_package = (out / "manifest.json").is_file()
     if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):
         raise PackageError(f"{out} exists and is not a package: choose another --out")
+    if out.is_mount():
+        raise PackageError(f"{out} is a mount point, which cannot be replaced: name a folder in it")
     out.parent.mkdir(parents=True, exist_ok=True)
     demand_room(out.parent, free_bytes_min)
 

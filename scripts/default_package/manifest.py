@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +96,20 @@ def add_graph(
         added = {path.name: entry(path) for path in twin.iterdir()}
         for path in place.iterdir():
             if path.name != NAME and not path.name.startswith(prefix):
-                os.link(path, twin / path.name)
+                _take_over(path, twin / path.name)
         files = {"files": dict(sorted((known | added).items()))}
         save(finish(twin, content | files), twin / NAME)
+
+
+def _take_over(path: Path, target: Path) -> None:
+    """A second name for a file; a copy of what can have none, as on some disks."""
+    if path.is_dir():
+        shutil.copytree(path, target, symlinks=True)
+        return
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copy2(path, target)
 
 
 def _content(plan: Plan, folder: Path) -> dict[str, Any]:

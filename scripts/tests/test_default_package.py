@@ -2,6 +2,7 @@
 
 import argparse
 import base64
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -107,6 +109,32 @@ def test_a_graph_is_added_to_the_package_as_others_left_it(
     manifest.add_graph(place, "model.int8.", write, lambda _, content: content)
     content = manifest.read(place)
     assert (content["plans"], list(content["files"])) == (["a plan"], ["model.int8.onnx"])
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_graph_is_added_wherever_the_package_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    place, weights = tmp_path / "package", "model.onnx.data"
+    (place / ".cache/of").mkdir(parents=True)
+    (place / ".cache/of/others").write_text("a note")
+    (place / weights).write_text("many")
+    about = {"format_version": manifest.FORMAT_VERSION, "files": {}}
+    manifest.save(about, place / manifest.NAME)
+    number = (place / weights).stat().st_ino
+    if not links:
+        refused = PermissionError(errno.EPERM, "Operation not permitted")
+        monkeypatch.setattr(os, "link", Mock(side_effect=refused))
+    manifest.add_graph(place, "model.int8.", lambda _: None, lambda _, content: content)
+    assert (place / ".cache/of/others").read_text() == "a note"
+    assert (place / weights).read_text() == "many"
+    assert ((place / weights).stat().st_ino == number) == links
+
+
+def test_a_mount_point_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda _: True)
+    with pytest.raises(PackageError, match="is a mount point, which cannot be replaced"):
+        make.run(options(tmp_path, tmp_path / "absent.whl"))
 
 
 def test_a_package_is_on_the_disk_before_it_has_its_name(
