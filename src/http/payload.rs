@@ -370,19 +370,9 @@ pub(super) fn missing<B: Body>() -> ApiError {
     ApiError::of(Code::InvalidInput, name, format!("{name} is missing; send {takes}"))
 }
 
-/// The items of a body, which are either all texts or all lists of token ids.
-pub(super) fn only<B: Body>(
-    items: Vec<Input>,
-    is_right: impl Fn(&Input) -> bool,
-) -> Result<Vec<Input>, ApiError> {
-    match items.first().map(is_right) {
-        None => Err(missing::<B>()),
-        Some(true) => Ok(items),
-        Some(false) => {
-            let (name, takes) = B::FIELDS[0];
-            Err(ApiError::of(Code::InvalidInput, B::INPUT, format!("{name} must be {takes}")))
-        }
-    }
+/// The items of a body, which has some.
+pub(super) fn some<B: Body>(items: Vec<Input>) -> Result<Vec<Input>, ApiError> {
+    if items.is_empty() { Err(missing::<B>()) } else { Ok(items) }
 }
 
 /// A field that does not hold what it takes.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{ApiError, Code};
 use super::payload::{
-    Body, EmbeddingRequest, Question, TRUNCATE, Truncate, WHOLE_NUMBER, agreed, input, only, scalar,
+    Body, EmbeddingRequest, Question, TRUNCATE, Truncate, WHOLE_NUMBER, agreed, input, scalar, some,
 };
 use super::reply::{self, Resident, Usage, frame_bytes};
 use crate::service::{
@@ -172,7 +172,7 @@ impl TextsToCompare {
         if query.is_empty() {
             return Err(ApiError::of(Code::InvalidInput, "query", "query is missing; send a text"));
         }
-        let mut inputs = only::<B>(documents, |item| matches!(item, Input::Text(_)))?;
+        let mut inputs = some::<B>(documents)?;
         let (found, most) = (inputs.len(), config.max_items);
         if found >= most.as_usize() {
             let message = format!(

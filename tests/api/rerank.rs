@@ -189,9 +189,9 @@ const REFUSED: &str = r#"
 {"documents":["a"],"query":{"body":"a"}} | invalid_input query | without text
 {"documents":["a"],"query":{"text":["a"]}} | invalid_input query | send a text
 {"query":"a","documents":null} | invalid_input documents | send a list of texts
-{"query":"a","documents":[]} | invalid_input documents | empty list
-{"query":"a","documents":[5,6]} | invalid_input documents | a list of texts
-{"query":"a","documents":[[5]]} | invalid_input documents | a list of texts
+{"query":"a","documents":[]} | invalid_input documents | is an empty list; send a text
+{"query":"a","documents":[5,6]} | invalid_input documents | [0] is a token id; send a text or
+{"query":"a","documents":[["b"]]} | invalid_input documents | [0] is a list; send a text or an ob
 {"query":"a","documents":["a",{"body":"b"}]} | invalid_input documents | [1]
 {"query":"a","documents":["a",5]} | invalid_input documents | [1]
 {"query":"a","documents":["a","a","a","a"]} | too_many_items documents | with the query

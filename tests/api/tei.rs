@@ -168,8 +168,9 @@ const REFUSED: &str = r#"
 /similarity | {"inputs":"a"} | source_sentence
 /similarity | {"inputs":{"sentences":["a"]}} | source_sentence
 /similarity | {"inputs":{"source_sentence":"a"}} | sentences
-/similarity | {"inputs":{"source_sentence":"a","sentences":[]}} | empty list
-/similarity | {"inputs":{"source_sentence":"a","sentences":[1]}} | sentences
+/similarity | {"inputs":{"source_sentence":"a","sentences":[]}} | is an empty list; send a text
+/similarity | {"inputs":{"source_sentence":[],"sentences":["a"]}} | empty list; send a text
+/similarity | {"inputs":{"source_sentence":"a","sentences":[1]}} | sentences[0] is a token id
 /similarity | {"inputs":{"source_sentence":"a","sentences":["b","LONG"]}} | inputs.sentences[1] is
 /similarity | {"inputs":{"source_sentence":"LONG","sentences":["b"]}} | source_sentence is too
 /similarity | {"inputs":{"source_sentence":["a","b"],"sentences":["c"]}} | source_sentence
@@ -181,13 +182,17 @@ const REFUSED: &str = r#"
 /rerank | {"query":null,"texts":["a"]} | send a text
 /rerank | {"query":"a","texts":["b"],"truncation_direction":"Left"} | "right"
 /rerank | {"query":"a","texts":["b"],"raw_scores":1} | true or false
+/rerank | {"query":"a","texts":[["b"]]} | texts[0] is a list; send a text or an object with text
+/rerank | {"query":"a","texts":[17]} | texts[0] is a token id; send a text or an object with text
 /tokenize | {} | inputs is missing; send a text or a list of texts
-/tokenize | {"inputs":[1,2]} | inputs must be a text or a list of texts
+/tokenize | {"inputs":[1,2]} | inputs[0] is a token id; send a text
+/tokenize | {"inputs":[["a"]]} | inputs[0] is a list; send a text
 /tokenize | {"inputs":"a","add_special_tokens":1} | true or false
 /tokenize | {"inputs":"a","prompt_name":"x"} | must be "query"
 /decode | {} | ids is missing; send a list of token ids
-/decode | {"ids":"a"} | ids must be a list of token ids
-/decode | {"ids":["a"]} | ids must be a list of token ids
+/decode | {"ids":"a"} | ids is a text; send a list of token ids
+/decode | {"ids":["a"]} | ids[0] is a text; send a token id, or a list of token ids
+/decode | {"ids":[-1]} | ids[0] is a number below zero; send a token id, or a list of token ids
 /decode | {"ids":[1,"a"]} | ids[1] is a text
 /decode | {"ids":[[100],[101,1000]]} | item 1, at position 1
 /decode | {"ids":[1],"skip_special_tokens":"no"} | true or false

@@ -41,7 +41,7 @@ thread_local! {
 /// A body that is being read.
 struct BodySource {
     body: ByteString,
-    /// What the field is, for messages.
+    /// What the field is, for messages. It names "text", "token id" or both, and takes no other.
     takes: &'static str,
     limits: InputLimits,
     /// Room for copies of texts.
@@ -270,13 +270,19 @@ impl InputSeed<'_> {
             Position::Whole => self.source.takes,
             Position::Only | Position::Text => "a text",
             Position::First | Position::Next(_) if self.objects => "a text or an object with text",
-            Position::First if !self.source.takes.contains("token id") => "a text",
+            Position::First if !self.takes(Kind::Id) => "a text",
+            Position::First if !self.takes(Kind::Text) => "a token id, or a list of token ids",
             Position::First => "a text, a token id, or a list of token ids",
             Position::Next(Kind::Text) => "a text",
             Position::Next(Kind::Ids) => "a list of token ids",
             Position::Next(Kind::Id) | Position::Within => "a token id, a whole number such as 17",
         };
         self.source.stop(Code::InvalidInput, format!("is {found}; send {expected}"))
+    }
+
+    /// Whether the field may hold this: what it takes names the kinds.
+    fn takes(self, kind: Kind) -> bool {
+        self.source.takes.contains(if kind == Kind::Text { "text" } else { "token id" })
     }
 
     /// Refuses what may not stand at this position.
@@ -290,6 +296,10 @@ impl InputSeed<'_> {
             Position::Whole | Position::Only | Position::Text if kind == Kind::Id => {
                 Err(self.wrong("a number"))
             }
+            Position::Whole if kind == Kind::Text && !self.takes(kind) => {
+                Err(self.wrong(name(kind)))
+            }
+            Position::First if !self.takes(kind) => Err(self.wrong(name(kind))),
             Position::Within if kind != Kind::Id => Err(self.wrong(name(kind))),
             Position::Only | Position::Text if kind != Kind::Text => Err(self.wrong(name(kind))),
             Position::Next(first) if kind != first => {
@@ -415,7 +425,8 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
         }
         Ok(Found::Items(match list.next_element_seed(at(Position::First))? {
             None => {
-                let fault = "is an empty list; send an item".to_owned();
+                let item = if self.takes(Kind::Id) { "an item" } else { "a text" };
+                let fault = format!("is an empty list; send {item}");
                 return Err(self.source.stop(Code::InvalidInput, fault));
             }
             Some(Found::Id(first)) => {

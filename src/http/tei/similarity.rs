@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed};
 use crate::http::embed::embed;
 use crate::http::error::{ApiError, Code, FieldNames};
-use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, only, scalar};
+use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, scalar, some};
 use crate::http::reply::{DECIMAL_BYTES, Resident};
 use crate::http::route::post;
 use crate::service::{
@@ -83,8 +83,7 @@ impl Question for SimilarityBody {
         let Some(Sentences { source_sentence, sentences }) = self.inputs else {
             return Err(missing::<Self>());
         };
-        let texts = |items| only::<Self>(items, |input| matches!(input, Input::Text(_)));
-        let (mut inputs, sentences) = (texts(source_sentence)?, texts(sentences)?);
+        let (mut inputs, sentences) = (some::<Self>(source_sentence)?, some::<Self>(sentences)?);
         if inputs.len() > 1 {
             let message = "source_sentence must be one text; send the others as sentences";
             return Err(ApiError::of(Code::InvalidInput, Self::INPUT, message));

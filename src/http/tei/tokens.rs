@@ -11,7 +11,7 @@ use super::embedding::{keyed, options};
 use crate::http::embed::{Head, off_thread, without_model};
 use crate::http::error::{ApiError, FieldNames};
 use crate::http::held;
-use crate::http::payload::{Body, USE, Use, input, only, scalar};
+use crate::http::payload::{Body, USE, Use, input, scalar, some};
 use crate::http::route::post;
 use crate::http::state::AppState;
 use crate::service::{EmbedRequest, EmbeddingService, Input, Permit, Vectors};
@@ -79,7 +79,7 @@ async fn tokenize(
 ) -> Result<HttpResponse, ApiError> {
     let work = async |body: TokenizeBody, head: Head, mut permit: Permit| {
         let with_special = body.add_special_tokens.unwrap_or(true);
-        let inputs = only::<TokenizeBody>(body.inputs, |input| matches!(input, Input::Text(_)))?;
+        let inputs = some::<TokenizeBody>(body.inputs)?;
         let options = options(Vectors::Dense, body.prompt_name, &head.asked);
         let asked = EmbedRequest { inputs: inputs.clone(), options, chunking: None };
         let lists = state.service.tokenize(asked, &mut permit).await;
@@ -180,7 +180,7 @@ async fn decode(
             true => SpecialPieces::LeaveOut,
             false => SpecialPieces::Keep,
         };
-        let ids = only::<DecodeBody>(body.ids, |input| matches!(input, Input::TokenIds(_)))?;
+        let ids = some::<DecodeBody>(body.ids)?;
         let texts = state.service.model_texts(ids, special, &mut permit).await;
         let texts = texts
             .map_err(|error| ApiError::from_embed(error, head.timeout, FieldNames::default()))?;
