@@ -9,7 +9,7 @@ use actix_web::web::{Bytes, BytesMut};
 use bytestring::ByteString;
 use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny};
 use serde_json::error::Category;
-use serde_path_to_error::Segment;
+use serde_path_to_error::{Path, Segment};
 
 use super::error::{ApiError, Code, FieldNames};
 use super::model_name::{prompt_of, unknown_model};
@@ -47,6 +47,8 @@ pub(super) trait Body: DeserializeOwned {
     const WISHES: &'static [(&'static str, &'static str)] = &[];
     /// The field with the texts or token ids.
     const INPUT: &'static str = Self::FIELDS[0].0;
+    /// What [`input::read`] takes.
+    const TAKES: &'static str = Self::FIELDS[0].1;
     /// A body that is right.
     const EXAMPLE: &'static str;
 
@@ -131,7 +133,7 @@ pub(super) fn read_into<B: Body>(
         Some(b'[' | b'"') => return Err(not_an_object::<B>()),
         Some(_) => {}
     }
-    input::within(&text, B::FIELDS[0].1, room, limits, || {
+    input::within(&text, B::TAKES, room, limits, || {
         let body: Result<B, _> = serde_json::from_str(&text);
         let mut body = body.map_err(|error| match error.classify() {
             Category::Data => refusal::<B>(&text),
@@ -351,16 +353,17 @@ fn refusal<B: Body>(text: &str) -> ApiError {
     let Err(error) = serde_path_to_error::deserialize::<_, B>(&mut json) else {
         return not_an_object::<B>();
     };
-    match error.path().iter().next() {
-        Some(Segment::Map { key }) if key == B::INPUT => input::refusal(error.path(), B::INPUT),
-        Some(Segment::Map { key }) if key == "chunking" => {
-            chunking::refusal(error.path(), &error.inner().to_string())
-        }
+    let (path, said) = (error.path(), error.inner().to_string());
+    if let Some(twice) = duplicate::<B>(path, &said) {
+        return twice;
+    }
+    match path.iter().next() {
+        Some(Segment::Map { key }) if key == "chunking" => chunking::refusal(path, &said),
         Some(Segment::Map { key }) => match B::field(key) {
-            Some((name, _)) if input::has_fault() => input::refusal(error.path(), name),
+            Some(field) if key == B::INPUT || input::has_fault() => input::refusal(path, field),
             _ => wrong::<B>(key),
         },
-        _ => duplicate::<B>(&error.inner().to_string()).unwrap_or_else(not_an_object::<B>),
+        _ => not_an_object::<B>(),
     }
 }
 
@@ -385,11 +388,15 @@ fn wrong<B: Body>(field: &str) -> ApiError {
     ApiError::of(code, name, format!("{name} must be {takes}, or left out"))
 }
 
-/// The field that comes twice when that is what serde says.
-fn duplicate<B: Body>(error: &str) -> Option<ApiError> {
-    let (field, _) = error.strip_prefix("duplicate field `")?.split_once('`')?;
-    let (name, _) = B::field(field)?;
-    Some(ApiError::of(Code::DuplicateField, name, format!("{name} comes twice; send it once")))
+/// The field that comes twice when that is what serde said at `path`.
+fn duplicate<B: Body>(path: &Path, said: &str) -> Option<ApiError> {
+    let (field, _) = said.strip_prefix("duplicate field `")?.split_once('`')?;
+    let (name, place) = match path.iter().next() {
+        Some(Segment::Map { key }) => (key.as_str(), format!("{path}.{field}")),
+        _ => (field, field.to_owned()),
+    };
+    let (name, _) = B::field(name)?;
+    Some(ApiError::of(Code::DuplicateField, name, format!("{place} comes twice; send it once")))
 }
 
 fn not_an_object<B: Body>() -> ApiError {

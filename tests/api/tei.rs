@@ -170,7 +170,9 @@ const REFUSED: &str = r#"
 /similarity | {"inputs":{"source_sentence":"a"}} | sentences
 /similarity | {"inputs":{"source_sentence":"a","sentences":[]}} | is an empty list; send a text
 /similarity | {"inputs":{"source_sentence":[],"sentences":["a"]}} | empty list; send a text
+/similarity | {"inputs":{"source_sentence":1,"sentences":["a"]}} | is a number; send a text or
 /similarity | {"inputs":{"source_sentence":"a","sentences":[1]}} | sentences[0] is a token id
+/similarity | {"inputs":{"source_sentence":"a","source_sentence":"b"}} | sentence comes twice
 /similarity | {"inputs":{"source_sentence":"a","sentences":["b","LONG"]}} | inputs.sentences[1] is
 /similarity | {"inputs":{"source_sentence":"LONG","sentences":["b"]}} | source_sentence is too
 /similarity | {"inputs":{"source_sentence":["a","b"],"sentences":["c"]}} | source_sentence
@@ -178,6 +180,7 @@ const REFUSED: &str = r#"
 /similarity | {"inputs":PAIR,"parameters":{"prompt_name":"x"}} | parameters
 /similarity | {"inputs":PAIR,"parameters":[null]} | parameters
 /similarity | {"inputs":PAIR,"parameters":{"truncate":false}} | truncate
+/similarity | {"inputs":PAIR,"parameters":{"truncate":true,"truncate":true}} | .truncate comes twice
 /similarity | {"inputs":["a",["b"]]} | inputs
 /rerank | {"query":null,"texts":["a"]} | send a text
 /rerank | {"query":"a","texts":["b"],"truncation_direction":"Left"} | "right"

@@ -147,17 +147,13 @@ fn wrong_span<E: Error>(fault: &str) -> E {
 /// Why the field could not be read, which ended at `path` with serde's `error`.
 pub(super) fn refusal(path: &Path, error: &str) -> ApiError {
     let takes = |name: &str| TAKES.iter().find(|(known, _)| *known == name);
-    let quoted = |start| Some(error.strip_prefix(start)?.split_once('`')?.0);
-    if let Some((name, _)) = quoted("duplicate field `").and_then(takes) {
-        let message = format!("chunking.{name} comes twice; send it once");
-        return ApiError::of(Code::DuplicateField, "chunking", message);
-    }
+    let unknown = || Some(error.strip_prefix("unknown field `")?.split_once('`')?.0);
     // What does not look like a field's name is not repeated: it may be anything.
     let is_name = |name: &&str| {
         name.len() <= LONGEST_WORD
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
-    if let Some(name) = quoted("unknown field `").filter(is_name) {
+    if let Some(name) = unknown().filter(is_name) {
         return wrong(format!("chunking has no field {name}; chunking must be {CHUNKING}"));
     }
     let field = match path.iter().nth(1) {

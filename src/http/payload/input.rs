@@ -119,10 +119,9 @@ pub(in crate::http) fn settle(items: &mut [Input]) {
     with_source(|source| source.copy_others(items));
 }
 
-/// Why [`read`] stopped at `path`, in the field `name`.
-pub(super) fn refusal(path: &Path, name: &'static str) -> ApiError {
-    let (limits, takes, fault) =
-        with_source(|source| (source.limits, source.takes, source.fault.take()));
+/// Why [`read`] stopped at `path`, in a field with what it takes.
+pub(super) fn refusal(path: &Path, (name, takes): (&'static str, &'static str)) -> ApiError {
+    let (limits, fault) = with_source(|source| (source.limits, source.fault.take()));
     let (code, fault) = fault.unwrap_or_else(|| (Code::InvalidInput, format!("must be {takes}")));
     match (code, path.iter().nth(1)) {
         (Code::ItemTooLarge, Some(Segment::Seq { index })) => too_large(*index, limits, name),

@@ -55,6 +55,7 @@ impl Body for SimilarityBody {
              truncation_direction (\"right\")",
         ),
     ];
+    const TAKES: &'static str = "a text or a list of texts";
     const EXAMPLE: &'static str =
         "{\"inputs\": {\"source_sentence\": \"a text\", \"sentences\": [\"another\"]}}";
 
