@@ -87,7 +87,7 @@ fn similarity_is_the_cosine_of_the_source_with_each_sentence() {
     for (parameters, input_type) in [
         (Value::Null, Value::Null),
         (json!({}), Value::Null),
-        (json!({"prompt_name": "passage", "truncate": true}), json!("passage")),
+        (json!({"prompt_name": "passage", "truncate": "END"}), json!("passage")),
     ] {
         let answer = ask(&json!({"inputs": pair, "parameters": parameters}));
         let found = floats(&answer.ok());
@@ -179,7 +179,8 @@ const REFUSED: &str = r#"
 /similarity | {"inputs":{"source_sentence":"a","sentences":["b","c","d"]}} | 3 items
 /similarity | {"inputs":PAIR,"parameters":{"prompt_name":"x"}} | parameters
 /similarity | {"inputs":PAIR,"parameters":[null]} | parameters
-/similarity | {"inputs":PAIR,"parameters":{"truncate":false}} | truncate
+/similarity | {"inputs":PAIR,"parameters":{"truncate":false}} | item 0 has
+/similarity | {"inputs":PAIR,"parameters":{"truncate":"NONE"}} | item 0 has
 /similarity | {"inputs":PAIR,"parameters":{"truncate":true,"truncate":true}} | .truncate comes twice
 /similarity | {"inputs":["a",["b"]]} | inputs
 /rerank | {"query":null,"texts":["a"]} | send a text

@@ -39,7 +39,7 @@ pub(in crate::http) struct Sentences {
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::http) struct Parameters {
     #[serde(default, deserialize_with = "scalar")]
-    truncate: Option<bool>,
+    truncate: Option<Truncate>,
     #[serde(default, deserialize_with = "scalar", rename = "truncation_direction")]
     _direction: Option<Direction>,
     #[serde(default, deserialize_with = "scalar")]
@@ -51,8 +51,8 @@ impl Body for SimilarityBody {
         ("inputs", "an object with source_sentence, a text, and sentences, a list of texts"),
         (
             "parameters",
-            "an object with truncate (true or false), prompt_name (\"query\" or \"passage\") and \
-             truncation_direction (\"right\")",
+            "an object with truncate (true or false or \"NONE\" or \"END\"), prompt_name \
+             (\"query\" or \"passage\") and truncation_direction (\"right\")",
         ),
     ];
     const TAKES: &'static str = "a text or a list of texts";
@@ -84,12 +84,13 @@ impl Question for SimilarityBody {
         let Some(Sentences { source_sentence, sentences }) = self.inputs else {
             return Err(missing::<Self>());
         };
-        let (mut inputs, sentences) = (some::<Self>(source_sentence)?, some::<Self>(sentences)?);
-        if inputs.len() > 1 {
+        let (source, mut inputs) = (some::<Self>(source_sentence)?, some::<Self>(sentences)?);
+        if source.len() > 1 {
             let message = "source_sentence must be one text; send the others as sentences";
             return Err(ApiError::of(Code::InvalidInput, Self::INPUT, message));
         }
-        inputs.extend(sentences);
+        // Behind the sentences: messages count items from 0.
+        inputs.extend(source);
         let most = config.max_items;
         if inputs.len() > most.as_usize() {
             let message = format!(
@@ -99,7 +100,6 @@ impl Question for SimilarityBody {
             return Err(ApiError::of(Code::TooManyItems, Self::INPUT, message));
         }
         let Parameters { truncate, prompt_name, .. } = self.parameters.unwrap_or_default();
-        let truncate = truncate.map(Truncate::Plain);
         EmbedBody { inputs, truncate, prompt_name, ..EmbedBody::default() }
             .ask(vectors, head, config, service)
             .map(|(request, _)| (request, ()))
@@ -117,7 +117,7 @@ impl Question for SimilarityBody {
         (): &(),
         _resident: &Resident<'_>,
     ) -> Vec<u8> {
-        let (source, sentences) = reply.items.split_first().expect("a request has an item");
+        let (source, sentences) = reply.items.split_last().expect("a request has an item");
         let cosine = |item: &EmbeddedItem| dense::cosine(&source.dense, &item.dense) as f32;
         let cosines: Vec<f32> = sentences.iter().map(cosine).collect();
         serde_json::to_writer(&mut out, &cosines).expect("a vector takes all");
