@@ -62,6 +62,7 @@ const REFUSED: &str = r#"
 model | [1, ["a"]] | must be
 encoding_format | ["hex", "Float", true] | must be
 dimensions | [0, -4, 4.0, "4"] | must be
+dimensions | [18446744073709552000] | within 64 bits
 dimensions | [5, 18446744073709551615] | is not supported…use 4 or 8
 output_dimension | [5] | output_dimension 5 is not…use 4 or 8
 truncate_dim | [5] | truncate_dim 5 is not…use 4 or 8

@@ -52,7 +52,7 @@ pub(in crate::http) const USE: &str =
 
 /// What a field takes whose number is counted.
 pub(in crate::http) const WHOLE_NUMBER: &str =
-    "a whole number above zero, without fraction and exponent (1, not 1.0)";
+    "a whole number above zero, within 64 bits, without fraction and exponent (1, not 1.0)";
 
 /// What texts are used for: a word of [`USES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
