@@ -81,6 +81,8 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
             json!({"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}})
         }
     };
+    // The query counts among the items of a cross-encoder's requests.
+    let with_query = u64::from(card.kind == ModelKind::CrossEncoder);
     Ok(HttpResponse::build(OK).json(json!({
         "model_id": card.model_id,
         "model_sha": card.revision,
@@ -91,7 +93,7 @@ async fn info(state: Data<AppState>) -> Result<HttpResponse, ApiError> {
         "max_input_length": card.max_input_tokens,
         "max_batch_tokens": resident.max_batch_tokens.get(),
         "max_batch_requests": null,
-        "max_client_batch_size": config.max_items.get(),
+        "max_client_batch_size": config.max_items.get() - with_query,
         "auto_truncate": config.truncate == TruncateDefault::Truncate,
         "tokenization_workers": config.threads.get(),
         "version": env!("CARGO_PKG_VERSION"),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::package::ids_of;
 use crate::rerank::{are_near, best_first, results};
-use crate::support::{Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, Server};
+use crate::support::{Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, Server, number};
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";
@@ -58,6 +58,20 @@ fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
     }
     let dense = json!({"query": QUERY, "documents": ["one"], "score": "dense"});
     server.post(RERANK, &dense).refused("invalid_value", "score").says("must be \"cross-encoder\"");
+}
+
+#[test]
+fn as_many_texts_as_info_tells_are_ranked() {
+    let server = Server::set(|set| {
+        set.gives = Gives::Scores;
+        set.http.max_items = number(4);
+    });
+    let told = server.get("/info").ok()["max_client_batch_size"].take();
+    let told = told.as_u64().expect("a number") as usize;
+    for (texts, status) in [(told, 200), (told + 1, 400)] {
+        let body = json!({"query": QUERY, "texts": vec!["one"; texts]});
+        assert_eq!(server.post(TEI_RERANK, &body).status, status, "{texts}");
+    }
 }
 
 #[test]
