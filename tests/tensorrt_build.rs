@@ -33,6 +33,9 @@ const CUDA_12_LIBRARIES: &str = "DUOVEC_TEST_CUDA_12_LIBRARY_DIR";
 /// A real package, such as the default one; its graph is large enough to be interrupted.
 const REAL_PACKAGE: &str = "DUOVEC_PACKAGE";
 
+/// What a build locks in its package.
+const LOCK: &str = ".lock";
+
 /// At most one byte of so many may differ between two builds of one graph.
 const BYTES_FOR_ONE_DIFFERENT: usize = 1000;
 
@@ -53,7 +56,8 @@ impl Package {
             let entry = entry.expect("it can be listed");
             let target = copy.path().join(entry.file_name());
             // What is rewritten must not be linked: `rename` replaces, but a test may write too.
-            if entry.file_name() == "manifest.json" {
+            // Nor what is locked.
+            if entry.file_name() == "manifest.json" || entry.file_name() == LOCK {
                 fs::copy(entry.path(), target).expect("the disk has room");
             } else {
                 fs::hard_link(entry.path(), target).expect("files can be linked");
@@ -82,6 +86,7 @@ impl Package {
         let entries = fs::read_dir(self.path()).expect("it is a folder");
         let name = |entry: fs::DirEntry| entry.file_name().into_string().expect("it is UTF-8");
         let mut names: Vec<String> = entries.map(|entry| name(entry.expect("listed"))).collect();
+        names.retain(|name| name != LOCK);
         names.sort();
         names
     }

@@ -247,7 +247,7 @@ fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
 async fn a_server_builds_the_plan_that_its_gpus_lack() {
     for flavour in flavours() {
         let package = with_graph(flavour);
-        let editing = File::open(package.package.path()).expect("it is there");
+        let editing = File::create(package.package.path().join(".lock")).expect("it is writable");
         editing.lock().expect("nobody has it");
         let mut command = package.command("serve", flavour.name(), "");
         let mut server = Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
@@ -372,10 +372,17 @@ fn a_plan_that_is_refused_again_is_built_only_once() {
 #[test]
 fn a_start_whose_plan_cannot_be_built_says_why() {
     let package = with_graph(PlanFlavour::TensorRt);
-    let mut command = package.command("serve", "tensorrt", "build_fails");
-    let ended = run(command.args(["--port", "0", "--log-level", "off", "--build-plan", "true"]));
-    let words = ["no plan could be built: ", "scripted: no implementation was found"];
-    has(&ended.with_code(1).stderr, &words);
+    let start = |why: &str| {
+        let mut command = package.command("serve", "tensorrt", "build_fails");
+        command.args(["--port", "0", "--log-level", "off", "--build-plan", "true"]);
+        has(&run(&mut command).with_code(1).stderr, &["no plan could be built: ", why]);
+    };
+    start("scripted: no implementation was found");
+    // A folder that cannot be written, which is told before a build.
+    let lock = package.package.file(".lock");
+    fs::remove_file(&lock).expect("it is ours");
+    fs::create_dir(&lock).expect("it is ours");
+    start("cannot write");
 }
 
 #[tokio::test]

@@ -131,6 +131,8 @@ pub fn build_engine(
     observer: &Observer,
     clock: &dyn Clock,
 ) -> Result<BuiltPlan, BuildError> {
+    // A folder that is no package gets no lock.
+    ModelPackage::read_manifest(directory)?;
     let editor = PackageEditor::open(directory)?;
     let package = ModelPackage::open(directory)?.in_precision(options.precision)?;
     build(&editor, &package, options, observer, clock)

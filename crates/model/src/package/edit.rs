@@ -15,6 +15,9 @@ use uuid::Uuid;
 use super::digest;
 use super::manifest::plan::{PlanEntry, PlanFlavour};
 
+/// What an editor locks: a file that is open for writing, since NFS tells other nodes of no other
+/// lock. It stays, so that all lock the same one.
+const LOCK: &str = ".lock";
 /// Prefix of the names of files that are being written; no other name may have it.
 const UNFINISHED: &str = ".unfinished-";
 const PLAN_ENDING: &str = ".plan";
@@ -53,7 +56,7 @@ pub struct WrittenPlan {
 #[derive(Debug)]
 pub struct PackageEditor {
     directory: PathBuf,
-    /// Locks the directory itself; closing it, also by a kill, gives the lock back.
+    /// Closing it, also by a kill, gives the lock back.
     _lock: File,
 }
 
@@ -61,13 +64,14 @@ impl PackageEditor {
     /// Takes the lock and removes what a killed process left.
     ///
     /// # Errors
-    /// `Locked` when another process has it; nobody waits.
+    /// `Locked` when another process has it; nobody waits. `Write` when the directory cannot be
+    /// written.
     pub fn open(directory: &Path) -> Result<Self, EditError> {
-        let read = |source| EditError::Read { path: directory.to_owned(), source };
-        let lock = File::open(directory).map_err(read)?;
+        let write = |source| EditError::Write { path: directory.join(LOCK), source };
+        let lock = File::create(directory.join(LOCK)).map_err(write)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => EditError::Locked(directory.to_owned()),
-            TryLockError::Error(source) => read(source),
+            TryLockError::Error(source) => write(source),
         })?;
         Self::new(directory, lock)
     }
@@ -75,7 +79,7 @@ impl PackageEditor {
     /// The same, but waits for a process that has the lock.
     ///
     /// # Errors
-    /// Those of reading the directory and of removing files.
+    /// Those of writing the directory and of removing files.
     pub fn wait(directory: &Path) -> Result<Self, EditError> {
         match Self::open(directory) {
             Err(error @ EditError::Locked(_)) => {
@@ -83,9 +87,9 @@ impl PackageEditor {
             }
             opened => return opened,
         }
-        let read = |source| EditError::Read { path: directory.to_owned(), source };
-        let lock = File::open(directory).map_err(read)?;
-        lock.lock().map_err(read)?;
+        let write = |source| EditError::Write { path: directory.join(LOCK), source };
+        let lock = File::create(directory.join(LOCK)).map_err(write)?;
+        lock.lock().map_err(write)?;
         Self::new(directory, lock)
     }
 
@@ -241,7 +245,7 @@ mod tests {
         let name = |entry: io::Result<fs::DirEntry>| {
             entry.expect("it can be listed").file_name().into_string().expect("it is UTF-8")
         };
-        let mut names: Vec<String> = entries.map(name).collect();
+        let mut names: Vec<String> = entries.map(name).filter(|name| name != LOCK).collect();
         names.sort();
         names
     }
@@ -286,6 +290,17 @@ mod tests {
         assert!(matches!(second, Err(EditError::Locked(_))), "{second:?}");
         drop(first);
         assert!(PackageEditor::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_refused_before_any_work() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        // In a folder without permission root, as whom tests may run, would write all the same.
+        fs::create_dir(folder.path().join(LOCK)).expect("a folder can be made");
+        for taken in [PackageEditor::open, PackageEditor::wait] {
+            let refused = taken(folder.path());
+            assert!(matches!(refused, Err(EditError::Write { .. })), "{refused:?}");
+        }
     }
 
     #[test]
