@@ -17,7 +17,7 @@ use model::package::manifest::{Manifest, ModelKind, PromptName};
 use scheduling::batch::plan::ROW_TOKENS;
 use settings::{Config, EngineKind};
 
-use super::load::{Loaded, Measuring, load};
+use super::load::{Loaded, Measuring, load, not_whole};
 
 #[cfg(any(feature = "tensorrt", feature = "tensorrt-rtx"))]
 mod gpu;
@@ -94,10 +94,8 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
 
 fn check_files(package: &ModelPackage, findings: &mut Findings) {
     for (name, entry) in &package.manifest().files {
-        let found = match package.verify_file(name, entry) {
-            Ok(()) => Ok(format!("{} bytes, digest as listed", entry.bytes)),
-            Err(error) => Err(format!("{:#}; make the package again", anyhow::Error::from(error))),
-        };
+        let found = package.verify_file(name, entry).map_err(not_whole);
+        let found = found.map(|()| format!("{} bytes, digest as listed", entry.bytes));
         findings.tell(Verdict::Bad, &format!("file {name}"), &found);
     }
 }

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::engine::fake::{FakeEngine, FakeScript};
 use crate::engine::{Engine, EngineError, EngineKind, Split};
 use crate::progress::{Progress, StartStage};
 use crate::worker::tuning::choice::Measured;
 use clock::Clock;
-use model::package::ModelPackage;
 use model::package::manifest::{Manifest, ModelKind};
+use model::package::{ModelPackage, PackageError};
 use model::tokenize::TextTokenizer;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
@@ -66,12 +66,20 @@ pub(super) fn load(
     progress: &Arc<Progress>,
 ) -> anyhow::Result<Loaded> {
     progress.enter(StartStage::Verify, None, 0, clock.now());
-    let package = package.verified()?.in_precision(config.engine.precision)?;
+    let package = package.verified().map_err(not_whole)?.in_precision(config.engine.precision)?;
     let tokenizer = TextTokenizer::open(&package, config.special_token_text, config.normalization)?;
     let loader = Loader { config, package: &package, measuring, clock, progress };
     let chosen =
         loader.choose().with_context(|| format!("cannot load {}", config.package.display()))?;
     Ok(Loaded { package, tokenizer, chosen })
+}
+
+/// A file of the package is not the one that the manifest lists, which no later start mends.
+pub(super) fn not_whole(error: PackageError) -> anyhow::Error {
+    anyhow!(
+        "{:#}; make the package again: if a start made it, remove its folder and start again",
+        anyhow::Error::from(error)
+    )
 }
 
 /// Refuses a model without dense vectors for what compares them.

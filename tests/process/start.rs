@@ -134,6 +134,7 @@ fn a_start_says_how_many_keys_there_are_or_that_everyone_may_use_the_server() {
     ] {
         let log = log(host, flags);
         assert_eq!(log.matches(said).count(), 1, "{host}, {said}: {log}");
+        assert!(log.contains("remove its folder and start again"), "{log}");
         let open = log.contains(everyone) && log.contains("WARN");
         assert_eq!(open, said == everyone, "{host}: {log}");
     }
@@ -161,10 +162,10 @@ fn what_is_missing_changed_or_computes_otherwise_is_named_and_refused() {
     let faults: [Fault<'_>; 13] = [
         (
             &|package| fs::remove_file(package.file("model.onnx")).expect("it was there"),
-            &["model.onnx is missing"],
+            &["model.onnx is missing", "remove its folder and start again"],
         ),
-        (&write("tokenizer.json", "{}"), &["tokenizer.json has 2 bytes"]),
-        (&flip, &["model.onnx has SHA-256", "the manifest says"]),
+        (&write("tokenizer.json", "{}"), &["tokenizer.json has 2 bytes", "remove its folder"]),
+        (&flip, &["model.onnx has SHA-256", "the manifest says", "remove its folder"]),
         (&write("manifest.json", "{"), &["manifest.json", "EOF"]),
         (&manifest("format_version", 9.into()), &["format_version is 9"]),
         // With the command that makes it anew.
