@@ -45,6 +45,8 @@ pub(super) enum WorkerEvent {
     Ready { worker: usize, measured: Times, left: usize },
     /// `done` of these shapes need no more runs: one was run, or they were passed over.
     Idled { worker: usize, done: usize },
+    /// No session of this process will work again.
+    Poisoned { worker: usize, reason: String },
     /// The thread has ended, and whether its session ever ran a batch.
     Ended { worker: usize, has_run: bool, end: WorkerEnd },
 }
@@ -61,8 +63,6 @@ pub(super) enum WorkerEnd {
     /// The session's GPU is lost, and other GPUs are left: another session would run on one that
     /// has its workers already.
     Retired(String),
-    /// No session of this process will work again.
-    Poisoned(String),
 }
 
 /// What the thread of a worker needs.
@@ -76,6 +76,15 @@ pub(super) struct Worker {
     pub(crate) events: Sender<WorkerEvent>,
 }
 
+/// Tells the scheduler that a worker is lost, by its drop.
+struct Lost<'a>(&'a Worker);
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        self.0.scheduler.worker_lost(self.0.index);
+    }
+}
+
 impl Worker {
     /// The thread's whole life. Its end is always reported.
     pub(crate) fn run(self) {
@@ -83,7 +92,6 @@ impl Worker {
         let life = catch_unwind(AssertUnwindSafe(|| self.live(&mut has_run)));
         let end = life
             .unwrap_or_else(|panic| WorkerEnd::Failed(format!("panic: {}", panic_text(&*panic))));
-        self.scheduler.worker_lost(self.index);
         // The pool is gone only when the process is ending.
         let _ = self.events.send(WorkerEvent::Ended { worker: self.index, has_run, end });
     }
@@ -102,6 +110,8 @@ impl Worker {
         session.warmed_up();
         let (clock, incidents) = (Arc::clone(&self.clock), self.scheduler.incidents());
         let mut runner = Runner::new(session, self.index, shapes.clone(), clock, incidents);
+        // It is dropped before the session, since a driver may never return from the drop of that.
+        let _lost = Lost(self);
         self.scheduler.worker_opened(self.index);
         let ready = WorkerEvent::Ready { worker: self.index, measured, left: left.len() };
         let _ = self.events.send(ready);
@@ -143,7 +153,11 @@ impl Worker {
     fn end_after(&self, error: EngineError, failures: u32) -> Option<WorkerEnd> {
         let reason = error.to_string();
         match error {
-            EngineError::ProcessPoisoned(_) => Some(WorkerEnd::Poisoned(reason)),
+            EngineError::ProcessPoisoned(_) => {
+                // Now, and not with the end, which may never come.
+                let _ = self.events.send(WorkerEvent::Poisoned { worker: self.index, reason });
+                Some(WorkerEnd::Dismissed)
+            }
             EngineError::GpuLost(_) => Some(WorkerEnd::Retired(reason)),
             EngineError::SessionLost(_)
             | EngineError::BadPackage(_)

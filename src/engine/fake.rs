@@ -28,7 +28,7 @@ pub enum ScriptedFault {
     NoRows,
 }
 
-/// A gate that holds every run until it is opened.
+/// A gate that holds every run, or every end of a session, until it is opened.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -90,6 +90,8 @@ pub struct FakeScript {
     pub run_time: Duration,
     /// Holds the runs of workers that are warmed up.
     pub gate: Option<Arc<Gate>>,
+    /// Holds the ends of sessions.
+    pub drops: Option<Arc<Gate>>,
     /// Faults by the number of the run, counted over all sessions from 0. Runs of warm-ups do not
     /// count.
     pub faults: HashMap<u64, ScriptedFault>,
@@ -338,6 +340,14 @@ impl Session for FakeSession {
             self.rows.fill(batch);
             Ok(self.rows.output())
         })
+    }
+}
+
+impl Drop for FakeSession {
+    fn drop(&mut self) {
+        if let Some(drops) = &self.shared.script.drops {
+            drops.pass();
+        }
     }
 }
 

@@ -194,6 +194,7 @@ impl PoolThread {
                     self.slots[worker].left -= done;
                     self.worker_idled(done);
                 }
+                Ok(WorkerEvent::Poisoned { worker, reason }) => self.poisoned(worker, reason),
                 Ok(WorkerEvent::Ended { worker, has_run, end }) => {
                     if has_run {
                         self.slots[worker].failures = 0;
@@ -361,13 +362,6 @@ impl PoolThread {
         (slot.running, slot.ready, slot.left) = (false, false, 0);
         match end {
             WorkerEnd::Dismissed => {}
-            WorkerEnd::Poisoned(reason) => {
-                tracing::error!(worker, reason, "this process can run nothing any more");
-                self.scheduler.close();
-                let _ =
-                    self.status.start_result.set(Err(EngineError::ProcessPoisoned(reason.clone())));
-                self.status.failed.send_replace(Some(reason));
-            }
             WorkerEnd::Retired(reason) | WorkerEnd::NotOpened(EngineError::GpuLost(reason)) => {
                 self.retire(worker, &reason);
             }
@@ -377,11 +371,18 @@ impl PoolThread {
                 self.end_start(EngineError::SessionLost(reason));
             }
             WorkerEnd::NotOpened(EngineError::ProcessPoisoned(reason)) => {
-                self.worker_ended(worker, WorkerEnd::Poisoned(reason));
+                self.poisoned(worker, reason);
             }
             WorkerEnd::NotOpened(error) => self.replace(worker, &error.to_string()),
             WorkerEnd::Failed(reason) => self.replace(worker, &reason),
         }
+    }
+
+    fn poisoned(&self, worker: usize, reason: String) {
+        tracing::error!(worker, reason, "this process can run nothing any more");
+        self.scheduler.close();
+        let _ = self.status.start_result.set(Err(EngineError::ProcessPoisoned(reason.clone())));
+        self.status.failed.send_replace(Some(reason));
     }
 
     /// Does without a worker whose GPU is lost. If it is the last one, it gets another GPU.

@@ -44,3 +44,23 @@ async fn a_session_that_runs_nothing_is_replaced_ever_later_until_one_runs() {
     pool.run(&[ids(again + 1, 9)]).await.expect("another one runs");
     assert!(pool.clock.now().since(begin) < 32 * BACKOFF_MIN, "it began anew");
 }
+
+#[tokio::test]
+async fn a_worker_is_lost_before_its_session_is_dropped_which_may_never_end() {
+    let fail = |error: fn(String) -> EngineError| ScriptedFault::Fail(error("scripted".to_owned()));
+    let poison = fail(EngineError::ProcessPoisoned);
+    // One without rows panics.
+    for fault in [fail(EngineError::SessionLost), ScriptedFault::NoRows, poison.clone()] {
+        let (drops, is_poison) = (Gate::closed(), fault == poison);
+        let script = FakeScript { drops: Some(Arc::clone(&drops)), ..faults([(0, fault)]) };
+        let pool = TestPool::new(1, script);
+        pool.run(&[ids(1, 9)]).await.expect_err("its session is lost");
+        drops.wait_for_runs(1);
+        assert_eq!(pool.scheduler.snapshot().workers.live, 0);
+        assert_eq!(pool.submit(&[ids(2, 9)]).err(), Some(Refusal::NoWorker));
+        if is_poison {
+            assert_eq!(within(pool.workers.failed()).await, "scripted");
+        }
+        drops.open();
+    }
+}
