@@ -359,7 +359,10 @@ impl PoolThread {
 
     fn worker_ended(&mut self, worker: usize, end: WorkerEnd) {
         let slot = &mut self.slots[worker];
-        (slot.running, slot.ready, slot.left) = (false, false, 0);
+        (slot.running, slot.ready) = (false, false);
+        if std::mem::take(&mut slot.left) > 0 && self.left() == 0 && !self.is_starting() {
+            self.config.progress.finish();
+        }
         match end {
             WorkerEnd::Dismissed => {}
             WorkerEnd::Retired(reason) | WorkerEnd::NotOpened(EngineError::GpuLost(reason)) => {

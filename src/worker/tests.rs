@@ -104,6 +104,14 @@ fn shapes_that_cannot_be_run_are_passed_over_and_the_worker_is_kept() {
 }
 
 #[test]
+fn shapes_of_a_worker_that_has_lost_its_gpu_are_passed_over() {
+    let (token_time, memory_tokens, error) = (FAST, 3000, EngineError::GpuLost);
+    let engine = Noting { token_time, memory_tokens, error, ..Noting::new(&Arc::default()) };
+    let later = Started::of(engine, WarmUp::Common, 2).later();
+    assert!(later.ends_with(&[1024, 2048]), "{later:?}");
+}
+
+#[test]
 fn a_slow_model_is_ready_before_all_common_shapes_have_run() {
     let started = Started::new(WarmUp::Common, SLOW, false, 1);
     let tokens: usize = started.first().iter().map(|bucket| bucket.tokens()).sum();
