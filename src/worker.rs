@@ -68,6 +68,8 @@ pub(super) enum WorkerEnd {
 /// What the thread of a worker needs.
 pub(super) struct Worker {
     pub index: usize,
+    /// Whether another session ran in its place before, and was lost.
+    pub is_replacement: bool,
     pub engine: Arc<dyn Engine>,
     pub scheduler: Scheduler,
     pub clock: Arc<dyn Clock>,

@@ -227,6 +227,7 @@ impl PoolThread {
         }
         let thread = Worker {
             index: worker,
+            is_replacement: !self.is_starting(),
             plan,
             progress: Arc::clone(&self.config.progress),
             engine: Arc::clone(self.config.wider.get(&width).unwrap_or(&self.engine)),

@@ -56,15 +56,19 @@ impl Started {
         let all = sessions();
         while self.progress.step().is_some() {
             assert_eq!(sessions(), all, "a worker was replaced");
-            self.engine.clock.advance(Duration::from_millis(10));
-            // A check that is late already wakes the workers and is not run.
-            let ids = TokenIds::new(&[0, 2]);
-            let _ = self.scheduler.submit_check(0, ids, Moment::START);
-            thread::yield_now();
+            self.let_time_pass();
         }
         let runs = self.engine.runs.lock();
         let later = runs.iter().skip_while(|run| run.is_some()).flatten();
         later.map(|bucket| bucket.length).collect()
+    }
+
+    fn let_time_pass(&self) {
+        self.engine.clock.advance(Duration::from_millis(10));
+        // A check that is late already wakes the workers and is not run.
+        let ids = TokenIds::new(&[0, 2]);
+        let _ = self.scheduler.submit_check(0, ids, Moment::START);
+        thread::yield_now();
     }
 }
 
@@ -109,6 +113,22 @@ fn shapes_of_a_worker_that_has_lost_its_gpu_are_passed_over() {
     let engine = Noting { token_time, memory_tokens, error, ..Noting::new(&Arc::default()) };
     let later = Started::of(engine, WarmUp::Common, 2).later();
     assert!(later.ends_with(&[1024, 2048]), "{later:?}");
+}
+
+#[test]
+fn a_replacement_does_not_run_the_shapes_that_may_have_ended_the_session_before_it() {
+    let (token_time, memory_tokens, error) = (FAST, 3000, EngineError::SessionLost);
+    let engine = Noting { token_time, memory_tokens, error, ..Noting::new(&Arc::default()) };
+    let started = Started::of(engine, WarmUp::Common, 1);
+    let workers = || started.scheduler.snapshot().workers;
+    while workers().restarts == 0 || workers().live == 0 {
+        started.let_time_pass();
+    }
+    for _ in 0..100 {
+        started.let_time_pass();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((workers().live, workers().restarts), (1, 1));
 }
 
 #[test]

@@ -33,7 +33,9 @@ impl Worker {
             ran.push((bucket, time));
             self.progress.advance();
         }
-        let left = plan.first[ran.len()..].iter().chain(&plan.later).copied().collect();
+        let left = plan.first[ran.len()..].iter().chain(&plan.later).copied();
+        // One of these may be what ended the session before this one.
+        let left = left.filter(|_| !self.is_replacement).collect();
         ran.sort_unstable_by_key(|(bucket, _)| (bucket.length, bucket.rows));
         let buckets: Vec<Bucket> = ran.iter().map(|(bucket, _)| *bucket).collect();
         let sample = sample(&buckets);
@@ -66,12 +68,19 @@ impl Worker {
         let done = match ran {
             Ok(Some(_)) => 1,
             Ok(None) => left.len(),
-            Err(error) if survived(&error) => {
+            Err(error) => {
                 let Bucket { rows, length } = bucket;
-                tracing::warn!(rows, length, %error, "no batch of this shape can be warmed up");
+                tracing::warn!(
+                    rows,
+                    length,
+                    %error,
+                    "no batch of this shape can be warmed up; --warm-up none tries none"
+                );
+                if !survived(&error) {
+                    return Err(error);
+                }
                 left.len()
             }
-            Err(error) => return Err(error),
         };
         left.drain(..done);
         let _ = self.events.send(WorkerEvent::Idled { worker: self.index, done });
