@@ -270,6 +270,14 @@ pub trait Session {
         None
     }
 
+    /// Asked before each job: where it fails, the texts of the job are not the cause.
+    ///
+    /// # Errors
+    /// `GpuLost` or `ProcessPoisoned` if another session has found that the device is lost.
+    fn check(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// The warm-up is over: the worker takes jobs from now on.
     fn warmed_up(&mut self) {}
 }

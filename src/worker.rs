@@ -137,6 +137,10 @@ impl Worker {
 
     /// Runs a job and answers its requests. Returns the error of the session.
     fn run_job(&self, runner: &mut Runner<'_>, mut job: Job) -> Option<EngineError> {
+        if let Err(error) = runner.session.check() {
+            // No text is at fault: the job's drop answers that there is no worker.
+            return Some(error);
+        }
         let items: Vec<TokenIds> = job.items.iter().map(|item| item.ids.clone()).collect();
         let priority = job.items.first().map_or(Priority::Bulk, |item| item.priority);
         let record = |ran: &BatchFigures| self.scheduler.record_run(ran);

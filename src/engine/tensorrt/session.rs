@@ -81,7 +81,7 @@ impl TensorRtSession {
 
 impl Session for TensorRtSession {
     fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
-        self.lease.check()?;
+        self.check()?;
         self.fill(batch)?;
         let wishes = RunWishes {
             urgent: batch.priority() == Priority::Interactive,
@@ -96,6 +96,10 @@ impl Session for TensorRtSession {
 
     fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
         self.rescue.as_mut().map(|session| session.run(batch))
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        self.lease.check()
     }
 
     fn warmed_up(&mut self) {
