@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -37,30 +36,30 @@ const EXIT_INCOMPLETE: u8 = 3;
 #[error("{0}")]
 struct Incomplete(String);
 
-/// Runs what was typed; prints the reason of a failure on standard error.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs what was typed; prints the reason of a failure on standard error. Returns the exit code.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
             let error = with_a_cure(with_the_command_of_a_clone(error));
             // A closed standard output is no reason to fail.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
+            return u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE);
         }
     };
     let (name, typed) = matches.subcommand().expect("clap asks for a subcommand");
     match obey(name, typed) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             // A full disk must not change the exit code; `eprintln` would panic.
             let _ = writeln!(io::stderr(), "duovec: {error:#}");
-            ExitCode::from(if is_wrong_use(&error) {
+            if is_wrong_use(&error) {
                 EXIT_USAGE
             } else if error.is::<Incomplete>() {
                 EXIT_INCOMPLETE
             } else {
                 1
-            })
+            }
         }
     }
 }

@@ -27,7 +27,8 @@ constexpr std::string_view kSwitches[] = {
     "context_fails",      "context_refused",   "build_fails",
     "unsupported_device", "suboptimal_plan",   "mixes_rows",
     "mixes_texts",        "longest_is_wrong",  "unlike_devices",
-    "adds_up_anyhow",     "deserialize_warns", "deserialize_errs"};
+    "adds_up_anyhow",     "deserialize_warns", "deserialize_errs",
+    "aborts_at_exit"};
 constexpr std::string_view kNumbers[] = {"driver_version", "malloc_fails_over",
                                          "enqueue_fails",  "enqueue_fails_late",
                                          "launch_fails",   "copy_fails",

@@ -1,6 +1,7 @@
 #include "testing/standin_state.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -50,7 +51,12 @@ RuntimeState& RuntimeState::instance() {
     return *state;
 }
 
-RuntimeState::RuntimeState() { faults.add(Faults::of_environment()); }
+RuntimeState::RuntimeState() {
+    faults.add(Faults::of_environment());
+    if (faults.find("aborts_at_exit")) {
+        std::atexit(std::abort);
+    }
+}
 
 long RuntimeState::driver_version() const {
     return faults.find("no_driver") ? 0 : faults.find("driver_version").value_or(CUDART_VERSION);

@@ -123,3 +123,11 @@ async fn vectors_of_tokens_come_with_the_texts_that_ask_for_them() {
         assert_eq!(ask(&server, 5, 40).await, 200);
     }
 }
+
+#[tokio::test]
+async fn the_process_ends_without_the_exit_handlers_of_libraries_that_threads_may_be_in() {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let server = package.serve("aborts_at_exit", &[]);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+}
