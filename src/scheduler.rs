@@ -196,12 +196,12 @@ impl Scheduler {
         self.0.state.lock().measure(worker, times);
     }
 
-    /// Refuses new requests. Accepted items still run.
+    /// Refuses new requests. Accepted ones still run, those whose texts are tokenized too.
     pub fn drain(&self) {
         self.step(|state, _| state.drain());
     }
 
-    /// Resolves when no item waits or runs and new requests are refused.
+    /// Resolves when no item waits, runs or is to come, and new requests are refused.
     pub(crate) async fn drained(&self) {
         loop {
             let drained = self.0.drained.notified();

@@ -45,8 +45,9 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    pub(crate) fn priority(&self) -> Option<Priority> {
-        self.reserved.map(|reserved| reserved.priority)
+    /// The priority of the request, if it has come to no more items than there is room for.
+    pub(crate) fn priority(&self, items: usize) -> Option<Priority> {
+        self.reserved.filter(|room| room.is_for(items)).map(|room| room.priority)
     }
 }
 
@@ -104,7 +105,7 @@ impl Scheduler {
         ItemsToRun { tokens, digests, contents, vectors, answer, cache_use }
     }
 
-    /// Queues all items or none. The reserved room must be for at least as many items.
+    /// Queues all items or none. More items than room is reserved for are asked again.
     ///
     /// # Panics
     /// With an item that is longer than every bucket.

@@ -53,8 +53,6 @@ impl EmbeddingService {
         let least = held_bytes(&resident, &options, inputs, &TextsToRun::default(), answer);
         permit.hold_more(least)?;
         let reading = TokenizeOptions { prompt, keep: Keep::ModelLimit, offsets: options.offsets };
-        // Chunks are more than the texts for which room was reserved.
-        let room = room.filter(|_| request.chunking.is_none());
         let texts = self.texts_to_run(&resident, request, reading, permit).await?;
         let tokenized = self.clock.now();
         let held = kept + held_bytes(&resident, &options, texts.answered(), &texts, answer);
@@ -141,7 +139,8 @@ impl EmbeddingService {
             let tokens = tokenized.iter().map(|item| item.ids.len()).sum();
             self.priority(options.priority, Priority::of(tokenized.len(), tokens))
         };
-        let priority = room.as_ref().and_then(Reservation::priority).unwrap_or_else(by_size);
+        let of_room = room.as_ref().and_then(|room| room.priority(tokenized.len()));
+        let priority = of_room.unwrap_or_else(by_size);
         let ids = |item: &Tokenized| match options.token_vectors {
             true => item.ids.clone().with_token_vectors(),
             false => item.ids.clone(),

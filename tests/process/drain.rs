@@ -112,6 +112,32 @@ async fn signals_that_mean_nothing_here_end_nothing() {
     assert!(!socket.exists(), "the socket's file is left");
 }
 
+/// One runs, one waits, and the texts of one are tokenized.
+#[tokio::test]
+async fn whatever_was_accepted_when_the_drain_begins_is_answered() {
+    let server = ready_fake(&["--fake-run-ms", "2000", "--drain-delay-ms", "0"]);
+    let running = server.begin("a");
+    server.wait_for_busy().await;
+    // Too long for the batch of the first, so that it waits.
+    let waiting = server.begin(&"a ".repeat(20));
+    server.wait_until("/health", |health| health.contains("\"queue_depth\":1,")).await;
+    let wait_ms = |health: &str| {
+        let health: Value = serde_json::from_str(health).expect("JSON");
+        health["predicted_wait_ms"].as_f64().expect("a number")
+    };
+    let before_ms = wait_ms(&server.read("/health").await);
+    let large = json!({"input": vec!["a b ".repeat(250_000); 10]});
+    let large = tokio::spawn(client().post(server.url("/v1/embeddings")).json(&large).send());
+    // Room is reserved for ten texts, although one run will do.
+    server.wait_until("/health", |health| wait_ms(health) > 5.0 * before_ms).await;
+    server.signal("TERM");
+    for asked in [running, waiting, large] {
+        let answer = asked.await.expect("it did not panic").expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    assert_eq!(server.wait().code(), Some(0));
+}
+
 /// What is not answered when the time is over is answered with 503 or cut, and the process ends.
 #[tokio::test]
 async fn the_drain_has_a_deadline() {

@@ -216,7 +216,7 @@ impl<T: Clone> SchedulerState<T> {
         Ok(items)
     }
 
-    /// Takes nothing new from now on.
+    /// Takes nothing new from now on, but for that which has room.
     pub fn drain(&mut self) {
         self.phase = self.phase.max(QueuePhase::Draining);
     }
@@ -307,9 +307,10 @@ impl<T: Clone> SchedulerState<T> {
         self.items.is_empty()
     }
 
-    /// Whether nothing waits, nothing runs, and nothing new is taken.
+    /// Whether nothing waits, nothing runs, and nothing more is taken.
     pub fn is_drained(&self) -> bool {
-        self.is_empty() && self.phase != QueuePhase::Open
+        let is_last = self.phase != QueuePhase::Open && self.admission.reserved_items == 0;
+        is_last && self.is_empty()
     }
 
     /// Whether nothing is taken or started any more. Batches may still run.

@@ -3,7 +3,8 @@
 //! A request is asked twice at most, each time before it costs anything: by its head before its
 //! body is read, and by its items. Short texts are items at once. Long ones are asked before they
 //! are tokenized, with the tokens that they are likely to have; then their room is reserved, and
-//! their items are not asked again.
+//! their items are not asked again, unless they are chunks: those are more than the texts. Who has
+//! room is accepted, so it is answered in a drain too.
 //!
 //! The wait of a request is what workers still run, then what waits before it, and what room is
 //! reserved for. A request may find a wait of most of its time; the rest covers the model's error
@@ -99,6 +100,13 @@ pub struct Reserved {
     ns: u64,
 }
 
+impl Reserved {
+    /// Whether it is room for so many items.
+    pub const fn is_for(self, items: usize) -> bool {
+        items <= self.items
+    }
+}
+
 /// What the decisions remember.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
@@ -141,20 +149,20 @@ impl<T: Clone> SchedulerState<T> {
         micros(self.running_us(now) + self.checks_us() + backlog_us)
     }
 
-    /// Refuses a request that does not fit or would be late, unless room was reserved for it. One
-    /// that adds no run holds nobody up, so it need only fit.
+    /// Refuses a request that does not fit or would be late, unless room was reserved for all of
+    /// it. One that adds no run holds nobody up, so it need only fit.
     pub(super) fn admit(
         &mut self,
         now: Moment,
         new: NewRequest<'_>,
         sources: &[RowSource],
     ) -> Result<(), Refusal> {
-        self.can_run()?;
+        self.can_run(new.reserved.is_some())?;
         let runs = new.tokens.iter().zip(sources);
         let runs = runs.filter(|(_, source)| **source == RowSource::NewRun);
         let runs: Vec<usize> = runs.map(|(tokens, _)| *tokens).collect();
         let rest = self.check_time(now, &runs, new.deadline.since(now))?;
-        if new.reserved.is_none() {
+        if !new.reserved.is_some_and(|reserved| reserved.is_for(new.tokens.len())) {
             let (priority, deadline) = (new.priority, new.deadline);
             let tokens = if rest.is_some() { &[] } else { &runs[..] };
             let (tokenizing, has_come) = (Duration::ZERO, true);
@@ -209,6 +217,7 @@ impl<T: Clone> SchedulerState<T> {
         let fits = |needed| needed <= new.deadline.since(now);
         let has_come = new.has_come && self.least_time(new.tokens).is_none_or(fits);
         let items = if has_come { new.tokens.len() } else { 1 };
+        self.can_run(false)?;
         self.decide(now, Announced { has_come, ..new }, items)?;
         if !has_come {
             return Ok(None);
@@ -229,7 +238,6 @@ impl<T: Clone> SchedulerState<T> {
     /// Refuses a request for whose items there are no places, or that would be late. `asked` has
     /// the tokens of those that add a run.
     fn decide(&mut self, now: Moment, asked: Announced<'_>, items: usize) -> Result<(), Refusal> {
-        self.can_run()?;
         let Announced { priority, tokens, deadline, tokenizing, has_come } = asked;
         // Heads that do not say bulk may be either, and of any length: nothing is promised to them.
         let is_guess = !has_come && priority == Priority::Interactive;
@@ -265,12 +273,12 @@ impl<T: Clone> SchedulerState<T> {
 
     /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent
     /// elsewhere at once. What was taken before waits for a replacement.
-    fn can_run(&self) -> Result<(), Refusal> {
+    fn can_run(&self, has_room: bool) -> Result<(), Refusal> {
         let lives = self.workers.iter().any(|worker| worker.live);
         match self.phase {
-            QueuePhase::Open if lives => Ok(()),
-            QueuePhase::Draining => Err(Refusal::Draining),
-            QueuePhase::Open | QueuePhase::Closed => Err(Refusal::NoWorker),
+            QueuePhase::Draining if !has_room => Err(Refusal::Draining),
+            QueuePhase::Open | QueuePhase::Draining if lives => Ok(()),
+            QueuePhase::Open | QueuePhase::Draining | QueuePhase::Closed => Err(Refusal::NoWorker),
         }
     }
 

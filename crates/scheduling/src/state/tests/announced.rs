@@ -139,6 +139,28 @@ fn texts_that_are_tokenized_count_as_wait_until_they_come_or_never_will() {
 }
 
 #[test]
+fn texts_that_are_tokenized_when_the_drain_begins_are_taken() {
+    let mut state = state(10, 1);
+    let rooms = [&[5][..], &[5; 2], &[5]];
+    let rooms = rooms.map(|tokens| reserve(&mut state, tokens, Duration::from_secs(30)));
+    let [one, cut, gone] = rooms.map(|room| room.expect("there is room"));
+    state.drain();
+    let mut come = |room, tokens: &[usize]| {
+        let new = NewRequest { reserved: Some(room), ..NewRequest::of(tokens, LATER) };
+        assert!(!state.is_drained(), "a text is still tokenized");
+        state.submit(at(0), new, NOTHING)
+    };
+    assert_eq!(come(one, &[5]), Ok(0..1));
+    // Chunks are more than the texts that have room, so they are asked again.
+    assert_eq!(come(cut, &[5; 4]), Ok(1..5));
+    let full = come(gone, &[5; 6]);
+    assert!(matches!(full, Err(Refusal::Full { .. })), "{full:?}");
+    assert_eq!(submit(&mut state, &[5]), Err(Refusal::Draining));
+    state.cancel(at(0), &(0..5));
+    assert!(state.is_drained());
+}
+
+#[test]
 fn places_are_reserved_for_texts_that_are_tokenized() {
     let mut state = state(30, 1);
     let room = reserve(&mut state, &[100; 20], Duration::from_secs(300)).expect("there is room");
