@@ -23,8 +23,8 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use
 /// A process is idle that uses less than one part in so many of a core.
 const IDLE: u32 = 100;
 
-/// Sets the allocator's options, and starts the thread that gives memory back. Must come before
-/// other threads begin.
+/// Sets the allocator's options, unless the environment does, and starts the thread that gives
+/// memory back. Must come before other threads begin.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -32,7 +32,7 @@ const IDLE: u32 = 100;
 pub fn set_up() -> io::Result<()> {
     // SAFETY: no other thread runs that could read the options meanwhile.
     unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_FREED_BUSY_MS);
+        libmimalloc_sys::mi_option_set_default(PURGE_DELAY, KEEP_FREED_BUSY_MS);
     }
     thread::Builder::new().name("purge".into()).spawn(give_back).map(drop)
 }
@@ -86,5 +86,28 @@ pub(crate) fn collect() {
     // SAFETY: any thread may call it at any time; it frees nothing that is in use.
     unsafe {
         libmimalloc_sys::mi_collect(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{env, process::Command};
+
+    /// The options are those of a process, so the test runs itself in another one.
+    #[test]
+    #[expect(unsafe_code, reason = "only a function in C does it")]
+    fn the_environment_says_how_long_freed_memory_is_kept() {
+        const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
+        if let Ok(asked) = env::var(VARIABLE) {
+            set_up().expect("a thread can be started");
+            // SAFETY: it only reads.
+            let kept_ms = unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
+            return assert_eq!(kept_ms.to_string(), asked);
+        }
+        let name = "allocator::tests::the_environment_says_how_long_freed_memory_is_kept";
+        let mut again = Command::new(env::current_exe().expect("it runs"));
+        let ended = again.args(["--exact", name]).env(VARIABLE, "7").output();
+        assert!(ended.expect("it starts").status.success());
     }
 }
