@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::EmbeddingService;
 use super::figures::Sample;
 use crate::engine::Engine;
-use crate::health::{Phase, Status, WorkerCounts};
+use crate::health::{Status, WorkerCounts};
 use crate::metrics::{MemoryFigures, memory};
 use crate::progress::{StartStage, Step};
 use crate::scheduler::Snapshot;
@@ -73,7 +73,11 @@ impl Facts {
         let memory = memory();
         let lost_gpus = running.as_ref().map_or(0, |it| it.resident.engine.lost_gpus().len());
         let status = Status::of(phase, workers, lost_gpus);
-        let failure = service.failure.get().filter(|_| phase == Phase::Failed);
+        let no_worker = || match stuck {
+            0 => "no worker lives; the log says why".to_owned(),
+            _ => format!("stuck workers: {stuck}"),
+        };
+        let failure = || service.failure.get().cloned().unwrap_or_else(no_worker);
         Self {
             status,
             model: card.map(|card| card.model_id.clone()),
@@ -86,9 +90,7 @@ impl Facts {
             uptime_s: now.since(service.started).as_secs_f64(),
             tuning: running.as_ref().map_or_else(|| json!({}), |it| it.tuning(memory)),
             progress: service.progress.step().map(|step| progress(step, now)),
-            failure: failure
-                .cloned()
-                .or_else(|| (stuck > 0).then(|| format!("stuck workers: {stuck}"))),
+            failure: (status == Status::Failed).then(failure),
             unpublished: json!({
                 "ready": u8::from(status.takes_requests()),
                 "inflight_bytes": service.door.bytes(),

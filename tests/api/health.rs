@@ -42,16 +42,19 @@ fn health_follows_the_phase_and_live_is_200_in_each() {
     assert_eq!(loading["tuning"], json!({}));
     assert_eq!(server.get("/health/deep").json()["checks"], json!([]));
     type Step = (fn(&Server), u16, &'static str);
-    let steps: [Step; 5] = [
+    let steps: [Step; 6] = [
         (|_| {}, 503, "loading"),
         (Server::become_ready, 200, "ok"),
         (Server::lose_worker, 200, "degraded"),
+        (Server::lose_worker, 503, "failed"),
         (Server::drain, 503, "draining"),
         (Server::fail, 503, "failed"),
     ];
     for (advance, code, word) in steps {
         advance(&server);
-        assert_eq!(status(&server.get("/health")), (code, json!(word)));
+        let health = server.get("/health");
+        assert_eq!(status(&health), (code, json!(word)));
+        assert_eq!(health.json()["failure"].is_string(), word == "failed", "{word}");
         if code == 503 {
             assert_eq!(status(&server.get("/health/deep")), (code, json!(word)));
         }
@@ -59,7 +62,6 @@ fn health_follows_the_phase_and_live_is_200_in_each() {
         assert_eq!(status(&live), (200, json!("live")), "{word}");
         assert_eq!(live.json(), json!({"status": "live"}), "{word}");
     }
-    assert!(server.get("/health").json()["failure"].is_string());
 }
 
 #[test]

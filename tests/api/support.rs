@@ -237,10 +237,12 @@ impl Server {
 
     /// One of the two workers is lost and does not come back.
     pub(crate) fn lose_worker(&self) {
+        let live = |server: &Self| server.scheduler.snapshot().workers.live;
+        let left = live(self) - 1;
         self.fault(Fault::LoseSession);
         let answer = self.post_bytes(DENSE, TEXT);
         assert_eq!(answer.status, 500);
-        self.wait_until("a worker is lost", |server| server.scheduler.snapshot().workers.live == 1);
+        self.wait_until("a worker is lost", |server| live(server) == left);
     }
 
     /// From now on every run is predicted to take `fixed`, and the longest text so much more.
