@@ -143,6 +143,10 @@ impl EmbeddingService {
         self.figures.get_or_init(start);
         if self.resident.set(Arc::new(resident)).is_ok() {
             self.phase.advance(Phase::Ready);
+            // Who began to drain before the model was there could not drain its queue.
+            if self.phase() >= Phase::Draining {
+                self.begin_drain();
+            }
         }
     }
 
@@ -160,7 +164,7 @@ impl EmbeddingService {
     }
 
     /// Resolves when nothing that was accepted waits or runs.
-    pub(crate) async fn drained(&self) {
+    pub async fn drained(&self) {
         if let Some(resident) = self.resident.get() {
             resident.scheduler.drained().await;
         }

@@ -6,6 +6,7 @@ use duovec::progress::StartStage;
 use futures_util::future::{FutureExt, join, join_all};
 use scheduling::batch::TokenIds;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::package::TWO_ID;
 use crate::support::{
@@ -62,6 +63,15 @@ fn health_follows_the_phase_and_live_is_200_in_each() {
         assert_eq!(status(&live), (200, json!("live")), "{word}");
         assert_eq!(live.json(), json!({"status": "live"}), "{word}");
     }
+}
+
+#[test]
+fn a_model_that_is_ready_once_the_drain_has_begun_does_not_hold_it_up() {
+    let server = Server::loading();
+    server.drain();
+    server.become_ready();
+    let drained = server.service().drained();
+    runtime().block_on(async { timeout(PATIENCE / 10, drained).await }).expect("nothing waits");
 }
 
 #[test]
