@@ -75,7 +75,9 @@ use state::AppState;
 
 /// Serves at `entrance` until `shutdown` resolves; then takes no new connection, closes idle ones,
 /// and returns when every request in flight is answered, or after `drain_timeout` (in whole
-/// seconds, rounded up). A request whose client leaves is dropped, and with it what it queued.
+/// seconds, rounded up). Connections are cut after the time that `shutdown` gives, if that is less.
+/// Then the last traces are exported, for some seconds at most. A request whose client leaves is
+/// dropped, and with it what it queued.
 ///
 /// Runs on the runtime of [`block_on`], and starts `config.threads` threads of its own.
 ///
@@ -86,7 +88,7 @@ pub async fn serve(
     service: Arc<EmbeddingService>,
     config: HttpConfig,
     drain_timeout: Duration,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = Duration>,
 ) -> io::Result<()> {
     let Entrance { listeners, keys, socket_file } = entrance;
     keys.watch_file()?;
@@ -115,7 +117,13 @@ pub async fn serve(
     let mut server = Box::pin(server);
     let ended = tokio::select! {
         ended = &mut server => ended,
-        () = shutdown => tokio::join!(handle.stop(!drain_timeout.is_zero()), server).1,
+        flush_time = shutdown => {
+            let stopped = async { tokio::join!(handle.stop(!drain_timeout.is_zero()), server).1 };
+            tokio::time::timeout(flush_time, stopped).await.unwrap_or_else(|_| {
+                tracing::warn!("connections were cut: their clients did not read or did not send");
+                Ok(())
+            })
+        }
     };
     drop(socket_file);
     if let Some(traces) = ending {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use futures_util::FutureExt;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::allocator;
@@ -71,11 +71,9 @@ async fn run(
     entrance: Entrance,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
-    let (stop, mut stopped) = watch::channel(false);
+    let (stop, stopped) = oneshot::channel();
     let drain_timeout = Duration::from_millis(config.drain_timeout.get());
-    let shutdown = async move {
-        let _ = stopped.wait_for(|&stop| stop).await;
-    };
+    let shutdown = stopped.map(Result::unwrap_or_default);
     let http = config.http.clone();
     let server = http::serve(entrance, Arc::clone(&service), http, drain_timeout, shutdown);
     let mut parts = ProcessParts { server: tokio::task::spawn_local(server), pool: None };
@@ -119,10 +117,10 @@ async fn run(
     if let Err(error) = &outcome {
         service.fail(format!("{error:#}"));
     }
-    let _ = stop.send(true);
-    let flush_time = left.unwrap_or_default().max(FLUSH);
+    // Connections of clients that do not read are cut then.
+    let _ = stop.send(left.unwrap_or_default().max(FLUSH));
     tokio::select! {
-        ended = parts.close(&service, outcome, flush_time) => ended?,
+        ended = parts.close(&service, outcome) => ended?,
         signal = &mut again => return Err(interrupted(signal)),
     }
     if left.is_some() {
@@ -189,18 +187,17 @@ impl ProcessParts {
         }
     }
 
-    /// Ends what is left: answers that are ready reach their clients within `flush_time`, then the
-    /// workers end. Gives back `outcome`, or the fault that came after it.
+    /// Ends what is left: answers that are ready reach their clients, then the workers end. Gives
+    /// back `outcome`, or the fault that came after it.
     async fn close(
         self,
         service: &EmbeddingService,
         outcome: anyhow::Result<()>,
-        flush_time: Duration,
     ) -> anyhow::Result<()> {
         let Self { server, pool } = self;
         // It is finished here when it was the fault.
         if outcome.is_ok() || !server.is_finished() {
-            flush(server, flush_time).await?;
+            http_ended(server.await)?;
         }
         if service.phase() < Phase::Draining {
             service.begin_drain();
@@ -232,17 +229,6 @@ fn pool_lost(reason: &str) -> anyhow::Error {
 
 fn http_ended(ended: Result<io::Result<()>, JoinError>) -> anyhow::Result<()> {
     ended.context("the HTTP side panicked")?.context("the HTTP side failed")
-}
-
-/// Lets answers that are ready reach their clients, and cuts those of clients that do not read.
-async fn flush(server: JoinHandle<io::Result<()>>, time: Duration) -> anyhow::Result<()> {
-    match tokio::time::timeout(time, server).await {
-        Ok(ended) => http_ended(ended),
-        Err(_) => {
-            tracing::warn!("connections were cut: their clients did not read or did not send");
-            Ok(())
-        }
-    }
 }
 
 /// Loads on a thread of its own, so that health is answered meanwhile.

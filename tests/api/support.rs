@@ -16,6 +16,7 @@ use duovec::http::{self, Entrance};
 use duovec::scheduler::{Scheduler, SchedulerConfig, Submission, Ticket};
 use duovec::service::{EmbeddingService, ResidentModel, Tuned};
 use duovec::worker::pool::{PoolConfig, WorkerPool};
+use futures_util::FutureExt;
 use model::tokenize::TextTokenizer;
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -194,9 +195,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let served = Arc::clone(&service);
         let thread = thread::spawn(move || {
-            let shutdown = async {
-                let _ = stopped.await;
-            };
+            let shutdown = stopped.map(|_| PATIENCE);
             let serving = http::serve(entrance, served, config.http, PATIENCE, shutdown);
             // As a local task, the way the command line runs it.
             http::block_on(async { tokio::task::spawn_local(serving).await })

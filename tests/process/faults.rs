@@ -2,7 +2,7 @@
 //! many connections, bodies that are made to fill the memory.
 
 use std::fs::{self, File};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +44,19 @@ async fn a_batch_that_hangs_ends_the_process_when_told_to() {
     assert_eq!(ask(&server).await.0, 503);
     assert_eq!(server.wait().code(), Some(1));
     assert!(begin.elapsed() < Duration::from_secs(50), "{:?}", begin.elapsed());
+}
+
+/// A collector that never answers holds up the end, and is no client that was cut.
+#[tokio::test]
+async fn traces_of_the_requests_before_a_fault_are_waited_for() {
+    let collector = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let endpoint = format!("http://{}", collector.local_addr().expect("it is bound"));
+    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
+    let mut server = ready_fake(&[&more[..], &["--otlp-endpoint", &endpoint]].concat());
+    assert_eq!(ask(&server).await.0, 503);
+    let log = server.rest();
+    assert!(log.contains("duovec::traces"), "it says that they are lost: {log}");
+    assert!(!log.contains("connections were cut"), "{log}");
 }
 
 /// As `docker pause` and a machine that stalls do: what did not run cannot be stuck.
