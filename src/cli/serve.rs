@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, anyhow};
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
@@ -114,14 +114,15 @@ async fn run(
         }
         Err(fault) => Err(fault),
     };
-    if let Err(error) = &outcome {
-        service.fail(format!("{error:#}"));
+    let fault = outcome.as_ref().err().map(|error| format!("{error:#}"));
+    if let Some(fault) = &fault {
+        service.fail(fault.clone());
     }
     // Connections of clients that do not read are cut then.
     let _ = stop.send(left.unwrap_or_default().max(FLUSH));
     tokio::select! {
         ended = parts.close(&service, outcome) => ended?,
-        signal = &mut again => return Err(interrupted(signal)),
+        signal = &mut again => return Err(fault.map_or_else(|| interrupted(signal), Error::msg)),
     }
     if left.is_some() {
         tracing::info!("nothing that was accepted is left");
@@ -192,12 +193,12 @@ impl ProcessParts {
     async fn close(
         self,
         service: &EmbeddingService,
-        outcome: anyhow::Result<()>,
+        mut outcome: anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let Self { server, pool } = self;
         // It is finished here when it was the fault.
         if outcome.is_ok() || !server.is_finished() {
-            http_ended(server.await)?;
+            outcome = outcome.and(http_ended(server.await));
         }
         if service.phase() < Phase::Draining {
             service.begin_drain();

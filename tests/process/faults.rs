@@ -2,6 +2,7 @@
 //! many connections, bodies that are made to fill the memory.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -57,6 +58,23 @@ async fn traces_of_the_requests_before_a_fault_are_waited_for() {
     let log = server.rest();
     assert!(log.contains("duovec::traces"), "it says that they are lost: {log}");
     assert!(!log.contains("connections were cut"), "{log}");
+}
+
+/// A supervisor's stop may meet a process that ends already.
+#[tokio::test]
+async fn a_signal_behind_a_fault_does_not_hide_it() {
+    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
+    let mut server = ready_fake(&more);
+    // The end waits for a body that never comes.
+    let mut half = TcpStream::connect(server.address).expect("it listens");
+    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+    half.write_all(head.as_bytes()).expect("it is open");
+    assert_eq!(ask(&server).await.0, 503);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    server.signal("TERM");
+    let log = server.rest();
+    assert!(log.contains("duovec: the model cannot be run any more"), "{log}");
+    assert_eq!(server.wait().code(), Some(1));
 }
 
 /// As `docker pause` and a machine that stalls do: what did not run cannot be stuck.
