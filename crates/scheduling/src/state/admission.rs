@@ -244,7 +244,7 @@ impl<T: Clone> SchedulerState<T> {
         let own = if is_guess { Duration::ZERO } else { self.own_time(tokens) };
         let time = deadline.since(now);
         let all = self.items.len() + self.admission.reserved_items;
-        let over = (all + items).saturating_sub(self.places(items));
+        let over = (all + items).saturating_sub(self.places(items, all));
         if over > 0 {
             // The wait until so many have ended, as a part of the wait until all have.
             let part = over as f64 / all.max(over) as f64;
@@ -264,11 +264,12 @@ impl<T: Clone> SchedulerState<T> {
         Err(Refusal::Late { retry_after: self.retry_after(now, priority, room_in, own) })
     }
 
-    /// Places of the queue for a request of so many items: the last eighth is for requests of few.
-    fn places(&self, items: usize) -> usize {
+    /// Places of the queue for a request of so many items, where `all` are taken or reserved: the
+    /// last eighth is for requests of few.
+    fn places(&self, items: usize, all: usize) -> usize {
         let kept = self.capacity / KEPT_PART;
         let is_small = items <= (kept / KEPT_PART).max(1);
-        self.capacity - if is_small { 0 } else { kept.min(self.items.len()) }
+        self.capacity - if is_small { 0 } else { kept.min(all) }
     }
 
     /// Fails fast: without a live worker nobody knows when there will be one, so a request is sent

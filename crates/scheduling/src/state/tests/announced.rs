@@ -173,6 +173,16 @@ fn places_are_reserved_for_texts_that_are_tokenized() {
 }
 
 #[test]
+fn reserved_places_leave_the_last_eighth_of_the_queue_to_small_requests() {
+    let (mut state, time) = (state(256, 1), Duration::from_secs(3600));
+    reserve(&mut state, &[100; 200], time).expect("there is room");
+    let full = reserve(&mut state, &[100; 25], time);
+    assert!(matches!(full, Err(Refusal::Full { .. })), "{full:?}");
+    reserve(&mut state, &[100; 24], time).expect("seven eighths");
+    assert_eq!(submit(&mut state, &[5; 4]), Ok(0..4));
+}
+
+#[test]
 fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
     let mut state = state(1, 1);
     submit(&mut state, &[5]).expect("there is room");
