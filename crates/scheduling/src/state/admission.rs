@@ -120,14 +120,15 @@ pub(super) struct Admission {
     first_doubt: Option<Moment>,
     /// From when on such a request is tried; `None` before the first try.
     next_try: Option<Moment>,
-    /// Time that workers spent on interactive items, decaying.
+    /// Time that interactive items take on the narrowest lanes, where they run beside bulk;
+    /// decaying.
     interactive_us: f64,
     /// When it was last brought up to date.
     updated: Moment,
 }
 
 impl Admission {
-    /// A batch spends `us` on interactive items.
+    /// A batch begins whose interactive items take `us` on one of the narrowest lanes.
     pub(crate) fn spend(&mut self, now: Moment, us: f64) {
         self.interactive_us = self.interactive_us(now) + us;
         self.updated = now;

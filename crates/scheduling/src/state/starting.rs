@@ -50,7 +50,7 @@ impl<T: Clone> SchedulerState<T> {
         self.counts.tokens_real += real as u64;
         self.counts.tokens_padded += bucket.tokens() as u64;
         let part = interactive as f64 / real.max(1) as f64;
-        self.admission.spend(now, self.lanes.of(worker).cost.predict_us(bucket) * part);
+        self.admission.spend(now, self.cost().predict_us(bucket) * part);
         self.begin(now, worker, bucket, running);
         self.active = now;
         let priority = if interactive > 0 { Priority::Interactive } else { Priority::Bulk };

@@ -2,6 +2,8 @@
 //! send one request after the other.
 
 use super::*;
+use crate::batch::Priority;
+use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::Shapes;
 use crate::state::{NewRequest, StateConfig};
 use settings::limits::MaxBatchTokens;
@@ -142,4 +144,26 @@ fn a_check_of_a_wide_lane_does_not_wait_for_its_turn_among_texts() {
         assert_eq!(ask(&mut state, 2), 1);
         state.complete_batch(Moment::START, 2, &[], false);
     }
+}
+
+#[test]
+fn bulk_waits_as_long_beside_singles_whatever_lanes_they_ran_on() {
+    let wait = |widths: &[usize]| {
+        let mut state = idle(&[4], widths);
+        for worker in [0, state.workers.len() - 1] {
+            let width = state.lanes.width(worker) as f64;
+            let model = CostModel { per_token_us: 8000.0 / width, ..CostModel::default() };
+            state.set_cost_of(worker, Fit { model, median_error: 0.0 });
+        }
+        for _ in 0..30 {
+            let worker = submit(&mut state, 1)[0];
+            assert_eq!(state.lanes.width(worker), widths[widths.len() - 1]);
+            assert_eq!(ask(&mut state, worker), 1);
+            state.fail_batch(worker);
+            ask(&mut state, worker);
+        }
+        submit(&mut state, 100);
+        state.wait_of(Moment::START, Priority::Bulk)
+    };
+    assert_eq!(wait(&[1, 4]), wait(&[1]));
 }
