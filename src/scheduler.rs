@@ -243,6 +243,11 @@ impl Scheduler {
         self.step(|state, now| state.pass_over(now, pause));
     }
 
+    /// A part of the worker's batch runs again: from now on it has `patience` times a batch's time.
+    pub(crate) fn run_again(&self, worker: usize, patience: u32) {
+        self.step(|state, now| state.run_again(now, worker, patience));
+    }
+
     /// Answers the requests of batches that have run for `limit` or longer with `NoWorker`. Returns
     /// the workers of these batches, which get nothing to run until their batch ends after all.
     pub(crate) fn give_up_stuck(&self, limit: Duration) -> Vec<usize> {

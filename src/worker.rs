@@ -6,7 +6,6 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::engine::{Engine, EngineError};
-use crate::metrics::BatchFigures;
 use crate::progress::Progress;
 use crate::scheduler::{Job, Scheduler, Work};
 use clock::{Clock, Moment};
@@ -20,7 +19,7 @@ pub(crate) mod tuning;
 mod warm_up;
 
 pub(crate) use runner::panic_text;
-use runner::{RunOutcome, Runner, catch_panic};
+use runner::{RunNews, RunOutcome, Runner, catch_panic};
 use warm_up::WarmedUp;
 pub(crate) use warm_up::warm_up_batch;
 
@@ -143,9 +142,11 @@ impl Worker {
         }
         let items: Vec<TokenIds> = job.items.iter().map(|item| item.ids.clone()).collect();
         let priority = job.items.first().map_or(Priority::Bulk, |item| item.priority);
-        let record = |ran: &BatchFigures| self.scheduler.record_run(ran);
-        let RunOutcome { rows, error, in_parts } =
-            runner.run(job.bucket, priority, &items, &record);
+        let tell = |news: RunNews<'_>| match news {
+            RunNews::Ran(ran) => self.scheduler.record_run(ran),
+            RunNews::Again(patience) => self.scheduler.run_again(self.index, patience),
+        };
+        let RunOutcome { rows, error, in_parts } = runner.run(job.bucket, priority, &items, &tell);
         job.in_parts = in_parts;
         match &error {
             // A batch without any row must not count in the cost model.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::error::CorpusError;
 use super::{LOOK_INTERVAL, Machine, Window};
 use crate::scheduler::{Incidents, TextRow};
-use crate::worker::runner::Runner;
+use crate::worker::runner::{RunNews, Runner};
 use crate::worker::{panic_text, stood_still};
 use clock::Moment;
 use scheduling::batch::packing::{PackedBatch, pack};
@@ -108,8 +108,8 @@ impl<P> Task<P> {
     }
 }
 
-/// What a lane runs, and since when.
-type Busy = Mutex<Option<(Moment, Bucket)>>;
+/// What a lane runs, since when, and how many times as long as a batch that may take.
+type Busy = Mutex<Option<(Moment, Bucket, u32)>>;
 
 struct LaneWatch {
     busy: Vec<Busy>,
@@ -160,10 +160,10 @@ impl Lanes {
         let late = stood_still(&mut self.watched.looked.lock(), now, LOOK_INTERVAL);
         for busy in &self.watched.busy {
             let mut busy = busy.lock();
-            let Some((started, bucket)) = &mut *busy else { continue };
+            let Some((started, bucket, patience)) = &mut *busy else { continue };
             *started = *started + late.unwrap_or_default();
             let (time, Bucket { rows, length }) = (now.since(*started), *bucket);
-            if !limit.is_zero() && time >= self.watched.time_of(*bucket, limit) {
+            if !limit.is_zero() && time >= self.watched.time_of(*bucket, limit) * *patience {
                 return Err(CorpusError::Engine(format!(
                     "a batch of {rows} × {length} tokens has run for {} s and may never end \
                      (DUOVEC_WORKER_STUCK_MS gives it more time)",
@@ -233,10 +233,19 @@ fn run_all<P>(
     while let Some(waiting) = queue.upgrade() {
         let Ok(task) = waiting.lock().recv() else { break };
         drop(waiting);
-        *watched.busy[lane].lock() = Some((machine.clock.now(), task.bucket));
-        let outcome = runner.run(task.bucket, Priority::Bulk, &task.items, &|_| ());
+        let begin = |patience| {
+            *watched.busy[lane].lock() = Some((machine.clock.now(), task.bucket, patience));
+        };
+        begin(1);
+        let tell = |news: RunNews<'_>| {
+            if let RunNews::Again(patience) = news {
+                begin(patience);
+            }
+        };
+        let outcome = runner.run(task.bucket, Priority::Bulk, &task.items, &tell);
         let ended = watched.busy[lane].lock().take();
-        if let Some((started, bucket)) = ended {
+        // How long a rescue takes says nothing of a batch.
+        if let Some((started, bucket, 1)) = ended {
             watched.ran(bucket, machine.clock.now().since(started));
         }
         if let Some(error) = outcome.error {
@@ -271,7 +280,7 @@ mod tests {
             progress: CorpusProgress::default(),
         });
         let watched = Arc::new(LaneWatch::new(&machine));
-        *watched.busy[0].lock() = Some((clock.now(), bucket));
+        *watched.busy[0].lock() = Some((clock.now(), bucket, 1));
         Lanes { machine, watched, threads: Vec::new() }
     }
 

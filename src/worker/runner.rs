@@ -11,6 +11,7 @@ use crate::scheduler::{Incidents, RowOrError, RunError, TextRow};
 use clock::Clock;
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Batch, Bucket, Place, Priority, TokenIds};
+use settings::limits::RESCUE_FACTOR;
 
 /// Runs batches on one session.
 pub(crate) struct Runner<'a> {
@@ -20,6 +21,14 @@ pub(crate) struct Runner<'a> {
     shapes: Shapes,
     clock: Arc<dyn Clock>,
     incidents: &'a Incidents,
+}
+
+/// What a runner tells while it runs items.
+pub(crate) enum RunNews<'a> {
+    /// A run of all of them, or of a part, gave rows.
+    Ran(&'a BatchFigures),
+    /// A part of them is about to run again. That may take so many times as long as a batch.
+    Again(u32),
 }
 
 /// The outcome of a batch.
@@ -45,20 +54,20 @@ impl<'a> Runner<'a> {
         Self { session, worker, shapes, clock, incidents }
     }
 
-    /// Runs items as one batch. `record` is called for each run that gave rows. After an error that
-    /// the session does not survive, the session must not be used again.
+    /// Runs items as one batch. After an error that the session does not survive, the session must
+    /// not be used again.
     pub(crate) fn run(
         &mut self,
         bucket: Bucket,
         priority: Priority,
         items: &[TokenIds],
-        record: &dyn Fn(&BatchFigures),
+        tell: &dyn Fn(RunNews<'_>),
     ) -> RunOutcome {
-        match self.run_once(bucket, priority, items, record) {
+        match self.run_once(bucket, priority, items, tell) {
             Err(EngineError::OutOfMemory(reason)) => {
                 tracing::warn!(worker = self.worker, reason, "a batch is run again in halves");
                 self.incidents.batches_split.add(1);
-                self.run_halves(bucket, priority, items, record)
+                self.run_halves(bucket, priority, items, tell)
             }
             once => of_all(once, items.len()),
         }
@@ -70,16 +79,17 @@ impl<'a> Runner<'a> {
         whole: Bucket,
         priority: Priority,
         items: &[TokenIds],
-        record: &dyn Fn(&BatchFigures),
+        tell: &dyn Fn(RunNews<'_>),
     ) -> RunOutcome {
         let (mut all, mut last) = (Vec::with_capacity(items.len()), None::<EngineError>);
         for half in items.chunks(items.len().div_ceil(2)) {
             let lengths: Vec<usize> = half.iter().map(TokenIds::room).collect();
             let bucket = self.shapes.smallest(&lengths, whole);
+            tell(RunNews::Again(1));
             let ended = match &last {
                 Some(error) if !survived(error) => of_all(Err(error.clone()), half.len()),
-                _ if half.len() < items.len() => self.run(bucket, priority, half, record),
-                _ => of_all(self.run_once(bucket, priority, half, record), half.len()),
+                _ if half.len() < items.len() => self.run(bucket, priority, half, tell),
+                _ => of_all(self.run_once(bucket, priority, half, tell), half.len()),
             };
             all.extend(ended.rows);
             last = ended.error.or(last);
@@ -92,7 +102,7 @@ impl<'a> Runner<'a> {
         bucket: Bucket,
         priority: Priority,
         items: &[TokenIds],
-        record: &dyn Fn(&BatchFigures),
+        tell: &dyn Fn(RunNews<'_>),
     ) -> Result<RunOutcome, EngineError> {
         let started = self.clock.now();
         let batch = batch(bucket, priority, items)?;
@@ -100,40 +110,41 @@ impl<'a> Runner<'a> {
         let output = catch_panic(|| session.run(&batch))?;
         let row = |(ids, place): (&TokenIds, &Place)| Ok(TextRow::of(&output, *place, ids));
         let mut rows: Vec<RowOrError> = items.iter().zip(batch.places()).map(row).collect();
-        record(&BatchFigures {
+        tell(RunNews::Ran(&BatchFigures {
             items: items.len(),
             real_tokens: items.iter().map(|ids| ids.len()).sum(),
             padded_tokens: bucket.tokens(),
             whole: self.clock.now().since(started),
             stages: output.times,
-        });
+        }));
         let (mut end, mut in_parts) = (None, false);
         for (item, row) in rows.iter_mut().enumerate().filter(|(_, row)| is_lost(row)) {
             in_parts = true;
             let ids = std::slice::from_ref(&items[item]);
             let alone = self::batch(self.shapes.row(ids[0].room()), priority, ids)?;
-            self.run_again(&alone, batch.is_alone(item), row, &mut end);
+            if !batch.is_alone(item) {
+                tell(RunNews::Again(1));
+                self.run_alone(&alone, row, &mut end);
+            }
+            if is_lost(row) {
+                tell(RunNews::Again(RESCUE_FACTOR));
+                self.rescue(&alone, row, &mut end);
+            }
         }
         Ok(RunOutcome { rows, error: end, in_parts })
     }
 
-    /// Runs a text whose row has NaN or infinity again: `alone`, since they spread over a row to
-    /// its other texts, and then in the rescue precision if there is one. `end` is the error that
-    /// the session did not survive.
-    fn run_again(
-        &mut self,
-        alone: &Batch,
-        was_alone: bool,
-        row: &mut RowOrError,
-        end: &mut Option<EngineError>,
-    ) {
-        if !was_alone && let Some(again) = self.try_again(alone, end, |s, b| s.run(b).map(Some)) {
+    /// Runs a text whose row has NaN or infinity alone, since they spread over a row to its other
+    /// texts. `end` is the error that the session did not survive.
+    fn run_alone(&mut self, alone: &Batch, row: &mut RowOrError, end: &mut Option<EngineError>) {
+        if let Some(again) = self.try_again(alone, end, |s, b| s.run(b).map(Some)) {
             // Where the run failed, nobody knows whether this text is at fault.
             *row = again;
         }
-        if !is_lost(row) {
-            return;
-        }
+    }
+
+    /// Runs such a text in the rescue precision, if there is one.
+    fn rescue(&mut self, alone: &Batch, row: &mut RowOrError, end: &mut Option<EngineError>) {
         self.incidents.rows_not_finite.add(1);
         let rescued =
             self.try_again(alone, end, |session, alone| session.rescue(alone).transpose());
@@ -217,11 +228,19 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
+    use std::sync::mpsc;
     use std::time::Duration;
 
+    use futures_util::FutureExt;
+
     use super::*;
-    use crate::engine::fake::RowBuffers;
-    use clock::ManualClock;
+    use crate::engine::fake::{FakeEngine, RowBuffers};
+    use crate::scheduler::{Scheduler, SchedulerConfig, Submission, Work};
+    use crate::worker::Worker;
+    use clock::{ManualClock, Moment};
+    use scheduling::batch::Vectors;
+    use scheduling::batch::warm_up::WarmUpPlan;
+    use settings::limits::Workers;
 
     /// Each run takes a second. A run of more than two rows finds no memory.
     struct Tight {
@@ -266,8 +285,12 @@ mod tests {
         let mut runner = Runner::new(session, 0, all, shared, &incidents);
         let items: Vec<TokenIds> = (0..texts).map(|id| TokenIds::new(&[0, 1 + id, 2])).collect();
         let runs = RefCell::new(Vec::new());
-        let record = |ran: &BatchFigures| runs.borrow_mut().push((ran.items, ran.whole));
-        let outcome = runner.run(shapes[shapes.len() - 1], Priority::Bulk, &items, &record);
+        let tell = |news: RunNews<'_>| {
+            if let RunNews::Ran(ran) = news {
+                runs.borrow_mut().push((ran.items, ran.whole));
+            }
+        };
+        let outcome = runner.run(shapes[shapes.len() - 1], Priority::Bulk, &items, &tell);
         let is_whole = |row: &RowOrError| row.as_ref().is_ok_and(|row| row.lost.is_none());
         assert!(outcome.rows.iter().all(is_whole) && outcome.error.is_none());
         assert_eq!(outcome.rows.len(), items.len());
@@ -345,5 +368,71 @@ mod tests {
     fn a_batch_whose_halves_do_not_fit_memory_is_run_in_quarters() {
         let seen = run(&[shape(2, 8), shape(4, 8), shape(8, 8)], 8, 1.0);
         assert_eq!((seen.runs.iter().map(|run| run.0).collect(), seen.splits), (vec![2; 4], 3));
+    }
+
+    /// A run takes 20 seconds, and gives infinite rows or finds no memory for more than two. In the
+    /// rescue precision it takes ten times as long. Before it ends, the watchdog looks.
+    struct SlowRescue {
+        clock: Arc<ManualClock>,
+        scheduler: Scheduler,
+        rows: RowBuffers,
+    }
+
+    impl SlowRescue {
+        fn take(&mut self, seconds: u64, batch: &Batch, value: f32) -> BatchOutput<'_> {
+            self.clock.advance(Duration::from_secs(seconds));
+            self.scheduler.give_up_stuck(Duration::from_secs(30));
+            self.rows.resize(batch.bucket());
+            self.rows.dense.fill(value);
+            self.rows.token_weights.fill(1.0);
+            self.rows.output()
+        }
+    }
+
+    impl Session for SlowRescue {
+        fn run(&mut self, batch: &Batch) -> Result<BatchOutput<'_>, EngineError> {
+            let output = self.take(20, batch, f32::INFINITY);
+            match batch.bucket().rows {
+                ..=2 => Ok(output),
+                _ => Err(EngineError::OutOfMemory("scripted".to_owned())),
+            }
+        }
+
+        fn rescue(&mut self, batch: &Batch) -> Option<Result<BatchOutput<'_>, EngineError>> {
+            Some(Ok(self.take(200, batch, 1.0)))
+        }
+    }
+
+    #[test]
+    fn each_run_of_a_batch_has_the_watchdogs_time() {
+        let clock = Arc::new(ManualClock::default());
+        let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
+        let shapes = Shapes::new([1, 2, 4].map(|rows| shape(rows, 16)).into(), false);
+        let config = SchedulerConfig::new(Workers::DEFAULT);
+        let scheduler = Scheduler::new(config, shapes.clone(), Arc::clone(&shared));
+        scheduler.worker_opened(0);
+        let items = (0..8).map(|id| TokenIds::new(&[0, 1 + id, 2])).collect();
+        let (vectors, deadline) = (Vectors::Both, Moment::from_nanos(u64::MAX));
+        let submission = Submission { items, vectors, priority: None, deadline };
+        let ticket = scheduler.submit(submission).expect("there is room");
+        let Some(Work::Run(job)) = scheduler.next_work(0, None) else { panic!("it waits") };
+        let session =
+            SlowRescue { clock, scheduler: scheduler.clone(), rows: RowBuffers::new(4, 0) };
+        let incidents = Incidents::default();
+        let mut runner = Runner::new(Box::new(session), 0, shapes, Arc::clone(&shared), &incidents);
+        let worker = Worker {
+            index: 0,
+            engine: Arc::new(FakeEngine::new(4)),
+            scheduler: scheduler.clone(),
+            clock: shared,
+            plan: WarmUpPlan::default(),
+            is_replacement: false,
+            progress: Arc::default(),
+            events: mpsc::channel().0,
+        };
+        assert!(worker.run_job(&mut runner, job).is_none());
+        assert_eq!((incidents.batches_split.get(), incidents.rows_rescued.get()), (1, 8));
+        assert_eq!(scheduler.incidents().batches_stuck.get(), 0);
+        assert!(ticket.now_or_never().is_some_and(|rows| rows.is_ok()));
     }
 }

@@ -62,6 +62,9 @@ pub const IDLE_RUN_MAX: Duration = Duration::from_secs(2);
 /// A batch is stuck when it has run for so many times its predicted time, and no sooner than
 /// `worker-stuck-ms`: one text of thousands of tokens takes a large model half a minute.
 pub const STUCK_FACTOR: f64 = 4.0;
+/// A text that runs again in the rescue precision has so many times a batch's time: the CPU runs it
+/// for a GPU, and one at a time for all workers.
+pub const RESCUE_FACTOR: u32 = 20;
 
 /// A request of at most so many items and tokens is interactive when it does not say: a question
 /// with its variants, or one text; together they fit one batch of the CPU.

@@ -15,7 +15,10 @@ pub(super) struct RunningBatch {
     /// shape, or when it was given up.
     pub(super) items: Vec<(usize, Sequence)>,
     pub(super) bucket: Bucket,
+    /// When its newest run did.
     pub(super) started: Moment,
+    /// How many times as long as a batch that run may take.
+    pub(super) patience: u32,
     /// Without a correction.
     pub(super) predicted_us: f64,
 }
@@ -59,9 +62,16 @@ impl<T: Clone> SchedulerState<T> {
         items: Vec<(usize, Sequence)>,
     ) {
         let predicted_us = self.lanes.of(worker).cost.model().predict_us(bucket);
-        let batch = RunningBatch { items, bucket, started: now, predicted_us };
+        let batch = RunningBatch { items, bucket, started: now, patience: 1, predicted_us };
         if self.workers[worker].running.replace(batch).is_none() {
             self.lanes.take(worker);
+        }
+    }
+
+    /// A part of a worker's batch runs again, which may take `patience` times as long as a batch.
+    pub fn run_again(&mut self, now: Moment, worker: usize, patience: u32) {
+        if let Some(running) = &mut self.workers[worker].running {
+            (running.started, running.patience) = (now, patience);
         }
     }
 
@@ -92,13 +102,13 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Workers whose batch has run for `limit` or longer, and for several times what it should take
-    /// at most, and who are not known to be stuck.
+    /// at most, and who are not known to be stuck. Each further run of a batch has its own time.
     pub fn overdue(&self, now: Moment, limit: Duration) -> Vec<usize> {
         let is_overdue = |&worker: &usize| {
             self.workers[worker].running.as_ref().is_some_and(|run| {
                 let due =
                     Duration::from_secs_f64(self.lanes.of(worker).cost.most_us(run.bucket) / 1e6);
-                now.since(run.started) >= limit.max(due.mul_f64(STUCK_FACTOR))
+                now.since(run.started) >= limit.max(due.mul_f64(STUCK_FACTOR)) * run.patience
             })
         };
         (0..self.workers.len()).filter(is_overdue).collect()
