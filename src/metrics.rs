@@ -67,7 +67,7 @@ pub(crate) struct StageTimes {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StageSums {
     sums: StageTimes,
-    runs: u32,
+    runs: u64,
 }
 
 impl StageSums {
@@ -75,15 +75,15 @@ impl StageSums {
         self.sums.copy_in += run.copy_in;
         self.sums.compute += run.compute;
         self.sums.copy_out += run.copy_out;
-        self.runs += u32::from(run != StageTimes::default());
+        self.runs += u64::from(run != StageTimes::default());
     }
 
     pub(crate) fn mean(&self) -> StageTimes {
-        let runs = self.runs.max(1);
+        let runs = self.runs.max(1) as f64;
         StageTimes {
-            copy_in: self.sums.copy_in / runs,
-            compute: self.sums.compute / runs,
-            copy_out: self.sums.copy_out / runs,
+            copy_in: self.sums.copy_in.div_f64(runs),
+            compute: self.sums.compute.div_f64(runs),
+            copy_out: self.sums.copy_out.div_f64(runs),
         }
     }
 }
@@ -392,5 +392,14 @@ mod tests {
         assert_eq!(sums.mean(), StageTimes::default());
         [run(2), run(0), run(0), run(4)].into_iter().for_each(|run| sums.add(run));
         assert_eq!(sums.mean(), run(3));
+    }
+
+    #[test]
+    fn the_mean_holds_over_any_number_of_runs() {
+        let run = StageTimes { compute: Duration::from_millis(2), ..StageTimes::default() };
+        let all = StageTimes { compute: run.compute * u32::MAX, ..run };
+        let mut sums = StageSums { sums: all, runs: u32::MAX.into() };
+        sums.add(run);
+        assert_eq!(sums.mean(), run);
     }
 }
