@@ -335,6 +335,7 @@ impl<H> Series<H> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use settings::limits::MaxRequestTimeoutMs;
 
     #[test]
     fn more_series_than_slots_are_counted_all_the_same() {
@@ -382,6 +383,9 @@ mod tests {
             assert_eq!(metric.kind == MetricKind::Counter, name.ends_with("_total"), "{name}");
             assert_eq!(metric.kind == MetricKind::Histogram, !metric.buckets.is_empty(), "{name}");
             assert!(metric.buckets.is_sorted(), "{name}");
+            let longest_s = MaxRequestTimeoutMs::DEFAULT.get() as f64 / 1e3;
+            let is_long = metric.buckets.last().is_none_or(|last| *last >= longest_s);
+            assert!(is_long || !name.ends_with("_seconds"), "{name}");
         }
     }
 

@@ -42,10 +42,11 @@ pub struct Metric {
     pub(super) source: MetricSource,
 }
 
-/// Bounds in seconds: from a stage that takes next to nothing to the default request timeout.
+/// Bounds in seconds: from a stage that takes next to nothing to the longest time that a request
+/// may ask for by default.
 const SECONDS: &[f64] = &[
     50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0,
-    2.5, 5.0, 10.0, 30.0,
+    2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
 /// Bounds of rows.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
