@@ -236,7 +236,8 @@ impl Permit {
     }
 
     /// The request's long texts wait to be tokenized.
-    pub(super) fn begin_tokenizing(&mut self, text_bytes: u64) {
+    pub(super) fn begin_tokenizing(&mut self, inputs: &[Input]) {
+        let text_bytes = Input::text_bytes(inputs);
         self.door.text_bytes.fetch_add(text_bytes, Ordering::Relaxed);
         self.text_bytes += text_bytes;
     }
@@ -320,8 +321,7 @@ impl EmbeddingService {
         // This is more than before only for lists of short token ids, which are longer in memory.
         permit.hold_inputs(&request.inputs)?;
         let bytes = request.inputs.iter().map(Input::bytes);
-        let all = bytes.clone().sum();
-        if all <= INLINE_BYTES {
+        if bytes.clone().sum::<u64>() <= INLINE_BYTES {
             return Ok(None);
         }
         let manifest = resident.package.manifest();
@@ -332,7 +332,7 @@ impl EmbeddingService {
         let (tokens, tokenizing) = (&tokens[..], self.pace.time_of(self.door.text_bytes()));
         let new = Announced { priority, tokens, deadline, tokenizing, has_come: true };
         let room = resident.scheduler.announce(new)?;
-        permit.begin_tokenizing(all);
+        permit.begin_tokenizing(&request.inputs);
         Ok(room)
     }
 
@@ -472,9 +472,10 @@ mod tests {
         let door = door(1_000_000);
         let (mut first, mut second) = (enter(&door), enter(&door));
         first.hold(300_000).expect("there is room");
-        first.begin_tokenizing(300_000);
-        second.begin_tokenizing(200_000);
-        assert_eq!(door.text_bytes(), 500_000);
+        first.begin_tokenizing(&[Input::Text("a".repeat(300_000).into())]);
+        second.begin_tokenizing(&[Input::Text("a".repeat(200_000).into())]);
+        second.begin_tokenizing(&[Input::TokenIds(vec![5; 10_000])]);
+        assert_eq!(door.text_bytes(), 500_000, "ids need no tokenizing");
         first.end_tokenizing(2_000);
         assert_eq!((door.text_bytes(), door.bytes()), (200_000, 2_000));
         drop((first, second));

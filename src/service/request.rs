@@ -32,6 +32,12 @@ impl Input {
             Self::TokenIds(ids) => size_of_val(ids.as_slice()) as u64,
         }
     }
+
+    /// Bytes that must be tokenized: those of texts. Ids are only copied, hundreds of times faster.
+    pub(super) fn text_bytes(inputs: &[Self]) -> u64 {
+        let texts = inputs.iter().filter(|input| matches!(input, Self::Text(_)));
+        texts.map(Self::bytes).sum()
+    }
 }
 
 /// What is done with an item that has more tokens than the model takes.

@@ -28,9 +28,8 @@ impl EmbeddingService {
         let is_text = matches!(request.inputs.first(), Some(Input::Text(_)));
         let EmbedRequest { inputs, .. } = self.decode(request, permit).await?;
         let texts = permit.hold_inputs(&inputs)?;
-        let bytes = inputs.iter().map(Input::bytes).sum();
-        if bytes > INLINE_BYTES {
-            permit.begin_tokenizing(bytes);
+        if inputs.iter().map(Input::bytes).sum::<u64>() > INLINE_BYTES {
+            permit.begin_tokenizing(&inputs);
         }
         // The text that ids stand for is not one that the client has.
         let offsets = if is_text { Offsets::Find } else { Offsets::Skip };

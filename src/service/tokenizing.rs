@@ -40,10 +40,14 @@ impl Pace {
         if rate > 0.0 { Duration::from_secs_f64(bytes as f64 / rate) } else { Duration::ZERO }
     }
 
-    /// Does `work`, which tokenizes `bytes`; measures it when it succeeds.
-    fn measure<T, E>(&self, bytes: u64, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    /// Does `work`, which tokenizes `part`; measures it when it succeeds and there are texts.
+    fn measure<T, E>(&self, part: &[Input], work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let start = self.clock.now();
         let done = work()?;
+        let bytes = Input::text_bytes(part);
+        if bytes == 0 {
+            return Ok(done);
+        }
         let took = self.clock.now().since(start).as_secs_f64();
         let seen = bytes as f64 / took.max(1e-6);
         let known = self.bytes_per_s.load(Ordering::Relaxed) as f64;
@@ -80,7 +84,6 @@ pub(super) async fn tokenize(
         let (resident, pace) = (Arc::clone(resident), Arc::clone(pace));
         let held = Arc::clone(&held);
         let work = compute.run(move |wanted| {
-            let bytes = part.iter().map(Input::bytes).sum();
             let all = |working: &Working<'_>| {
                 let (mut texts, mut held) = (Vec::with_capacity(part.len()), 0);
                 for input in &part {
@@ -92,7 +95,7 @@ pub(super) async fn tokenize(
                 check_wanted(working.may_hold(held))?;
                 Ok(texts)
             };
-            Working::run(wanted, &held, |working| pace.measure(bytes, || all(working)))
+            Working::run(wanted, &held, |working| pace.measure(&part, || all(working)))
         });
         async { work.await.map_err(EmbedError::EngineFailed)? }
     });
@@ -269,17 +272,20 @@ mod tests {
         let clock = Arc::new(ManualClock::default());
         let pace = Pace::new(Arc::clone(&clock) as Arc<dyn Clock>, 2);
         assert_eq!(pace.time_of(1_000_000), Duration::ZERO, "nobody knows yet");
-        let run = |bytes, millis, ok: bool| {
-            pace.measure(bytes, || {
+        let measure = |part: &[Input], millis, ok: bool| {
+            pace.measure(part, || {
                 clock.advance(Duration::from_millis(millis));
                 ok.then_some(()).ok_or(())
             })
         };
+        let run = |bytes, millis, ok| measure(&texts(&[bytes]), millis, ok);
         assert_eq!(run(1_000_000, 100, true), Ok(()));
         // 10 MB/s on each of two threads.
         assert_eq!(pace.time_of(20_000_000), Duration::from_secs(1));
         assert_eq!(run(1_000_000, 1, false), Err(()));
         assert_eq!(pace.time_of(20_000_000), Duration::from_secs(1), "it did not succeed");
+        assert_eq!(measure(&[Input::TokenIds(vec![7; 250_000])], 1, true), Ok(()));
+        assert_eq!(pace.time_of(20_000_000), Duration::from_secs(1), "ids are only copied");
         assert_eq!(run(1_000_000, 1000, true), Ok(()));
         assert!(pace.time_of(20_000_000) > Duration::from_secs(1));
     }
