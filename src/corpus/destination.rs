@@ -62,30 +62,26 @@ impl OutputTarget {
     /// A folder has parts; a file is named with the end of its format.
     pub(crate) fn new(path: PathBuf, format: Option<OutputFormat>) -> Result<Self, CorpusError> {
         let of_name = OutputFormat::of(&path).filter(|_| !path.is_dir());
-        match (of_name, format) {
+        let (format, kind) = match (of_name, format) {
             (Some(named), Some(asked)) if named != asked => {
-                let problem = format!(
+                return Err(CorpusError::Options(format!(
                     "--format {} does not fit the name {}; leave --format out, or end the \
                      name in .{0}",
                     asked.name(),
                     path.display()
-                );
-                Err(CorpusError::Options(problem))
+                )));
             }
-            (Some(format), _) => Ok(Self { path, format, kind: TargetKind::File }),
+            (Some(format), _) => (format, TargetKind::File),
             (None, _) if !path.is_dir() && OutputFormat::is_other(&path) => {
-                let problem = format!(
+                return Err(CorpusError::Options(format!(
                     "{}: vectors are written as .parquet, .jsonl or .npy; end the name so, or name \
                      a folder",
                     path.display()
-                );
-                Err(CorpusError::Options(problem))
+                )));
             }
-            (None, format) => {
-                let format = format.unwrap_or(OutputFormat::Parquet);
-                Ok(Self { path, format, kind: TargetKind::Folder })
-            }
-        }
+            (None, format) => (format.unwrap_or(OutputFormat::Parquet), TargetKind::Folder),
+        };
+        Ok(Self { path, format, kind })
     }
 
     /// A file of JSON lines, whatever its name.
@@ -161,15 +157,14 @@ impl OutputTarget {
         let job: JobFile = serde_json::from_slice(&bytes).map_err(|error| {
             fault(format!("{} cannot be understood ({error}); name another output", path.display()))
         })?;
-        if job.format_version != FORMAT_VERSION {
-            let version = job.format_version;
-            return Err(fault(format!(
+        match job.format_version {
+            FORMAT_VERSION => Ok(Some(job)),
+            version => Err(fault(format!(
                 "{} is of version {version}, this program writes {FORMAT_VERSION}; name another \
                  output",
                 path.display()
-            )));
+            ))),
         }
-        Ok(Some(job))
     }
 
     /// The files of a whole output, each with what was written to it.
@@ -319,8 +314,8 @@ impl Destination {
         if differing.is_empty() || !self.target.has_vectors() {
             return Ok(());
         }
-        Err(self
-            .fault(format!("{differing}; give what it was started with, or name another output")))
+        let cure = "give what it was started with, or name another output";
+        Err(self.fault(format!("{differing}; {cure}")))
     }
 
     /// Whether nothing is left to do for the input that it was made from: no file is missing.
@@ -357,14 +352,13 @@ impl Destination {
                 )));
             }
         }
-        let Finished { totals, parts, .. } = finished;
         let mut found = 0;
         for window in windows {
             let Window { digest, place, .. } = window?;
             self.compare_window::<M>(finished, found, &digest, &place)?;
             found += 1;
         }
-        if found < parts.len() { Err(self.more_parts()) } else { Ok(*totals) }
+        if found < finished.parts.len() { Err(self.more_parts()) } else { Ok(finished.totals) }
     }
 
     /// Refuses a window that a complete output was not made from.
@@ -420,8 +414,7 @@ impl Destination {
         digest: &str,
         part: NewPart<'_>,
     ) -> Result<(), CorpusError> {
-        let work = self.target.work_path();
-        let NewPart { totals, reasons, write } = part;
+        let (work, NewPart { totals, reasons, write }) = (self.target.work_path(), part);
         let (temporary, reasons_path) = (work.join("part.tmp"), self.target.reasons_path(index));
         write(&temporary)?;
         write_whole(&work, &reasons_path, &reasons)?;
@@ -472,9 +465,7 @@ impl Destination {
 
     fn note(&self, part: usize) -> Result<Note, CorpusError> {
         let path = self.target.note_path(part);
-        let note = fs::read(&path)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
+        let note = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         note.map_err(|error| {
             self.fault(format!("{}: {error}; name another output", path.display()))
         })
