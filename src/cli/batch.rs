@@ -18,8 +18,8 @@ use super::load::{need_embeddings, package};
 use super::offline::Production;
 use super::{Incomplete, value};
 use crate::corpus::{
-    CorpusError, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals, Window,
-    on_all_cores, stream,
+    CorpusError, InputFile, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals,
+    Window, on_all_cores, stream,
 };
 use crate::http::offline::{self, Answered, Asked};
 use crate::scheduler::TextRow;
@@ -57,6 +57,11 @@ pub(super) fn command() -> Command {
 pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
+    let target = OutputTarget::lines(output.clone());
+    if InputFile::is_side(input, &target.side_paths()) {
+        let problem = "the run itself writes it beside its answers; name another file";
+        return Err(CorpusError::wrong_name(input, problem).into());
+    }
     let package = package(config)?;
     need_embeddings(package.manifest())?;
     let service = EmbeddingService::new(config, Arc::new(RealClock::new()));
@@ -67,7 +72,6 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     }
     let length = std::fs::metadata(input).map_or(0, |found| found.len());
     let terms = terms(config, package.manifest());
-    let target = OutputTarget::lines(output.clone());
     let production = Production { package, target, terms, windows, length };
     let maker = |package: ModelPackage, tokenizer, _: &Terms| AnswerMaker {
         service: &service,

@@ -223,8 +223,9 @@ impl OutputTarget {
 
     /// Nothing of others is written over.
     fn check_unused(&self) -> Result<(), CorpusError> {
+        let rejected = self.rejected_path();
         let used = match self.kind {
-            TargetKind::File => self.has_vectors(),
+            TargetKind::File => self.has_vectors() || rejected.exists(),
             TargetKind::Folder => match fs::read_dir(&self.path) {
                 // What an end before the first line of the job left behind.
                 Ok(entries) => entries.flatten().any(|entry| entry.path() != self.work_path()),
@@ -234,8 +235,10 @@ impl OutputTarget {
         if !used {
             return Ok(());
         }
-        let problem = "it exists and was not made by this command; name another output";
-        Err(CorpusError::destination(&self.path, problem))
+        let is_rejected = rejected.exists() && !self.path.exists();
+        let found = if is_rejected { &rejected } else { &self.path };
+        let problem = "exists and was not made by this command; name another output";
+        Err(CorpusError::destination(&self.path, format!("{} {problem}", found.display())))
     }
 }
 
@@ -244,13 +247,15 @@ impl Destination {
     /// there. `asked` has what is known before the model is loaded.
     ///
     /// # Errors
-    /// When an earlier run had other terms, another process writes to it, or the disk fails.
+    /// When an earlier run had other terms, or made what was changed since, another process writes
+    /// to it, or the disk fails.
     pub(crate) fn open(target: OutputTarget, asked: &Terms) -> Result<Self, CorpusError> {
         let mut destination = Self { job: target.read_job()?, target, _lock: None };
         if destination.finished().is_some() {
             // A complete output of another format has no file of this one, so that it would be
             // locked as one that lost them all.
             destination.compare(asked)?;
+            destination.check_files()?;
         }
         if !destination.is_finished() {
             destination._lock = Some(destination.target.lock()?);
@@ -334,24 +339,28 @@ impl Destination {
         self.finished().filter(|found| found.whole.is_some() && self.target.path.exists())
     }
 
+    /// Refuses a complete output of which somebody changed a file: it would be written over.
+    fn check_files(&self) -> Result<(), CorpusError> {
+        let files = self.finished().map(|finished| self.target.files(finished));
+        let mut there = files.into_iter().flatten().filter(|(path, _)| path.exists());
+        match there.find_map(|(path, sum)| sum.difference(&path)) {
+            None => Ok(()),
+            Some(difference) => Err(self.fault(format!(
+                "it is complete, but {difference}; delete this file and run the same command \
+                 again, which makes it again"
+            ))),
+        }
+    }
+
     /// What a finished output has.
     ///
     /// # Errors
-    /// When a file holds something else than was written, or the input is another one than it was
-    /// made from.
+    /// When the input is another one than it was made from.
     pub(crate) fn check_finished<M: Maker>(
         &self,
         windows: impl Iterator<Item = Result<Window<M::Content>, CorpusError>>,
     ) -> Result<Totals, CorpusError> {
         let Some(finished) = self.finished() else { return Ok(Totals::default()) };
-        for (path, sum) in self.target.files(finished) {
-            if let Some(difference) = sum.difference(&path) {
-                return Err(self.fault(format!(
-                    "it is complete, but {difference}; delete this file and run the same command \
-                     again, which makes it again"
-                )));
-            }
-        }
         let mut found = 0;
         for window in windows {
             let Window { digest, place, .. } = window?;

@@ -111,13 +111,12 @@ impl InputFile {
         format: Option<InputFormat>,
         side: &[PathBuf],
     ) -> Result<Vec<Self>, CorpusError> {
-        let is_side = |path: &Path| side.iter().any(|own| whole(path).starts_with(whole(own)));
         let mut files = Vec::new();
         for name in typed {
             let path = Path::new(name);
             let fault = |problem: String| CorpusError::wrong_name(path, problem);
             if name == STDIN || path.exists() {
-                if is_side(path) {
+                if Self::is_side(path, side) {
                     let problem = "the run itself writes it beside its vectors; leave it out, or \
                                    put the pattern in quotes";
                     return Err(fault(problem.to_owned()));
@@ -129,7 +128,7 @@ impl InputFile {
             let before = files.len();
             for path in found {
                 let path = path.map_err(|error| fault(error.to_string()))?;
-                if !is_side(&path) {
+                if !Self::is_side(&path, side) {
                     files.push(Self::new(&path, format)?);
                 }
             }
@@ -138,6 +137,11 @@ impl InputFile {
             }
         }
         Ok(files)
+    }
+
+    /// Whether it is one of these files, or in one of these folders.
+    pub(crate) fn is_side(path: &Path, side: &[PathBuf]) -> bool {
+        side.iter().any(|own| whole(path).starts_with(whole(own)))
     }
 
     /// # Errors

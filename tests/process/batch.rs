@@ -57,6 +57,20 @@ fn a_model_without_prompts_says_once_that_input_type_changes_nothing() {
     }
 }
 
+/// The end of a run removes what lies there, when nothing was rejected.
+#[test]
+fn a_file_of_the_user_beside_the_output_is_never_lost() {
+    let job = job(&requests(3));
+    let side = "out.jsonl.rejected.jsonl";
+    job.write(side, job.bytes("in.jsonl"));
+    assert_says(&job.run_batch(1, &[]), 1, &[side, "was not made by this command"]);
+    let mut command = quick("batch", tiny(), &[]);
+    command.arg("-i").arg(job.path(side)).arg("-o").arg(job.path("out.jsonl"));
+    assert_says(&run(&mut command), 2, &[side, "the run itself writes it"]);
+    assert_eq!(job.bytes(side), job.bytes("in.jsonl"));
+    assert_eq!(fs::read_dir(job.path(".")).expect("a folder").count(), 2, "nothing was made");
+}
+
 #[tokio::test]
 async fn lines_have_the_answers_of_the_routes_in_their_order() {
     let routes = ["/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both"];

@@ -122,6 +122,27 @@ fn a_whole_file_that_lost_its_side_file_is_made_again_of_the_same_input_alone() 
 }
 
 #[test]
+fn a_changed_file_is_refused_also_where_another_one_is_missing() {
+    let corpus = corpus();
+    for (out, changed, lost) in [
+        ("out.jsonl", "out.jsonl", "out.jsonl.rejected.jsonl"),
+        ("out.jsonl", "out.jsonl.rejected.jsonl", "out.jsonl"),
+        ("out", "out/part-00000.parquet", "out/_rejected.jsonl"),
+    ] {
+        embed(&corpus, out).with_code(3);
+        let whole = corpus.bytes(changed);
+        let mine = [&whole[..], b"mine\n"].concat();
+        corpus.write(changed, &mine);
+        corpus.remove(lost);
+        let name = Path::new(changed).file_name().and_then(|name| name.to_str()).expect("UTF-8");
+        let words = [name, "delete this file", "run the same command"];
+        assert_says(&embed(&corpus, out), 1, &words);
+        assert!(corpus.bytes(changed) == mine, "{changed} is left as it is");
+        corpus.write(changed, whole);
+    }
+}
+
+#[test]
 fn parts_that_a_shorter_input_lacks_are_never_left() {
     let corpus = Folder::with_rows(100);
     let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();

@@ -17,6 +17,7 @@ packed.JSONL.GZ | out | | 1 | packed.JSONL.GZ…packed with gzip…gunzip
 packed.jsonl | out | | 1 | packed.jsonl…packed with gzip…gunzip
 in.jsonl | full | | 1 | full…was not made by this command
 in.jsonl | mine.jsonl | | 1 | mine.jsonl…was not made by this command
+in.jsonl | my.parquet | | 1 | my.parquet.rejected.jsonl…was not made by this command
 full | out | | 2 | full…it is a folder…/full/*.jsonl'
 full | out | --input-format jsonl | 2 | full…it is a folder
 spark*.parquet | out | | 2 | spark.parquet…it is a folder…/spark.parquet/*.parquet'
@@ -62,9 +63,8 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     fs::create_dir(corpus.path("full")).expect("created");
     write("full/notes.txt", b"mine");
     fs::create_dir(corpus.path("spark.parquet")).expect("created");
-    for name in ["mine.jsonl", "v.parquet.rejected.jsonl"] {
-        write(name, b"mine");
-    }
+    let mine = ["mine.jsonl", "my.parquet.rejected.jsonl", "v.parquet.rejected.jsonl"];
+    mine.iter().for_each(|name| write(name, b"mine"));
     fs::create_dir(corpus.path("deep")).expect("created");
     write("deep/in.jsonl", b"\"one\"\n");
     let refused = |input: &str, out: &str, more: &[&str], code: i32, words: &str| {
@@ -78,6 +78,7 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
         assert!(is_ours || code == "1" || !corpus.path(out).exists(), "{out} {more:?}");
         let _ = fs::remove_dir_all(corpus.path("out"));
     }
+    assert!(mine.iter().all(|name| corpus.bytes(name) == b"mine"), "they are left as they are");
     for text in ["one\ntwo\n", "\u{feff}zwölf\n", "\u{feff}猫\n"] {
         for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
             write("in.txt", &text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>());
