@@ -45,7 +45,7 @@ pub(crate) use error::CorpusError;
 pub(crate) use input::{Columns, InputFile, InputFormat, InputRows, Lines};
 pub(crate) use job::Totals;
 use lanes::{Lanes, RanWindow, Task};
-pub(crate) use output::{OutputFormat, stream};
+pub(crate) use output::{OutputFormat, is_folder, stream};
 pub(crate) use progress::{CorpusProgress, Done};
 pub(crate) use recipe::{CorpusChunks, DENSE_TYPES, Recipe, VECTORS};
 pub(crate) use terms::{PieceDigest, Terms};

@@ -19,7 +19,7 @@ use super::offline::Production;
 use super::{Incomplete, value};
 use crate::corpus::{
     CorpusError, InputFile, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals,
-    Window, on_all_cores, stream,
+    Window, is_folder, on_all_cores, stream,
 };
 use crate::http::offline::{self, Answered, Asked};
 use crate::scheduler::TextRow;
@@ -57,6 +57,10 @@ pub(super) fn command() -> Command {
 pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
+    if is_folder(output) {
+        let problem = format!("--output {} is a folder: name a file", output.display());
+        return Err(CorpusError::Options(problem).into());
+    }
     let target = OutputTarget::lines(output.clone());
     if InputFile::is_side(input, &target.side_paths()) {
         let problem = "the run itself writes it beside its answers; name another file";

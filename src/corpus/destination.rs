@@ -61,8 +61,7 @@ pub(crate) struct Destination {
 impl OutputTarget {
     /// A folder has parts; a file is named with the end of its format.
     pub(crate) fn new(path: PathBuf, format: Option<OutputFormat>) -> Result<Self, CorpusError> {
-        let of_name = OutputFormat::of(&path).filter(|_| !path.is_dir());
-        let (format, kind) = match (of_name, format) {
+        let (format, kind) = match (OutputFormat::of(&path), format) {
             (Some(named), Some(asked)) if named != asked => {
                 return Err(CorpusError::Options(format!(
                     "--format {} does not fit the name {}; leave --format out, or end the \
@@ -72,7 +71,7 @@ impl OutputTarget {
                 )));
             }
             (Some(format), _) => (format, TargetKind::File),
-            (None, _) if !path.is_dir() && OutputFormat::is_other(&path) => {
+            (None, _) if OutputFormat::is_other(&path) => {
                 return Err(CorpusError::Options(format!(
                     "{}: vectors are written as .parquet, .jsonl or .npy; end the name so, or name \
                      a folder",

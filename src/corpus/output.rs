@@ -41,17 +41,16 @@ impl OutputFormat {
         word(&Self::WORDS, self)
     }
 
-    /// That of a file with this name; `None` for the name of a folder.
+    /// That of a file with this name; `None` for a folder.
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        let ending = path.extension()?.to_str()?;
+        let ending = ending(path)?;
         let mut all = Self::WORDS.into_iter();
         all.find(|(name, _)| ending.eq_ignore_ascii_case(name)).map(|(_, format)| format)
     }
 
     /// Whether the name is that of a file in a form which is not written.
     pub(super) fn is_other(path: &Path) -> bool {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str())
+        ending(path).is_some_and(|it| OTHER_FORMATS.contains(&it.to_ascii_lowercase().as_str()))
     }
 
     /// # Errors
@@ -101,6 +100,16 @@ impl OutputFormat {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a folder is there, or the name ends as that of one.
+pub(crate) fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
+}
+
+/// The end of a file's name; none for a folder.
+fn ending(path: &Path) -> Option<&str> {
+    path.extension().filter(|_| !is_folder(path))?.to_str()
 }
 
 /// Columns of the output besides the kept ones.

@@ -64,9 +64,13 @@ fn a_file_of_the_user_beside_the_output_is_never_lost() {
     let side = "out.jsonl.rejected.jsonl";
     job.write(side, job.bytes("in.jsonl"));
     assert_says(&job.run_batch(1, &[]), 1, &[side, "was not made by this command"]);
-    let mut command = quick("batch", tiny(), &[]);
-    command.arg("-i").arg(job.path(side)).arg("-o").arg(job.path("out.jsonl"));
-    assert_says(&run(&mut command), 2, &[side, "the run itself writes it"]);
+    let refused = |input: &str, out: &str, words: &[&str]| {
+        let mut command = quick("batch", tiny(), &[]);
+        command.arg("-i").arg(job.path(input)).arg("-o").arg(job.path(out));
+        assert_says(&run(&mut command), 2, words);
+    };
+    refused(side, "out.jsonl", &[side, "the run itself writes it"]);
+    refused("in.jsonl", "new.jsonl/", &["new.jsonl/", "is a folder", "name a file"]);
     assert_eq!(job.bytes(side), job.bytes("in.jsonl"));
     assert_eq!(fs::read_dir(job.path(".")).expect("a folder").count(), 2, "nothing was made");
 }

@@ -98,6 +98,11 @@ fn an_output_beside_its_input_and_a_byte_order_mark_are_taken() {
     corpus.embed("in*.jsonl", "vectors", &[]).with_code(0);
     // A star crosses no slash.
     corpus.embed("in*.jsonl", "in.vectors", &["--format", "jsonl"]).with_code(0);
+    // With a slash, the name is that of a folder.
+    for _ in 0..2 {
+        corpus.embed("in.jsonl", "folder.parquet/", &[]).with_code(0);
+    }
+    assert!(corpus.path("folder.parquet/part-00000.parquet").exists());
     fs::create_dir(corpus.path("inner")).expect("created");
     corpus.embed("in*.jsonl", "inner/out.jsonl", &[]).with_code(0);
     let vectors = |name: &str, text: &str| {
