@@ -55,7 +55,7 @@ pub(crate) struct Destination {
     /// What an earlier run, or this one, began.
     job: Option<JobFile>,
     /// Held until the output is whole.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl OutputTarget {
@@ -246,10 +246,10 @@ impl Destination {
     /// there. `asked` has what is known before the model is loaded.
     ///
     /// # Errors
-    /// When an earlier run had other terms, or made what was changed since, another process writes
-    /// to it, or the disk fails.
+    /// On other terms, changed files, another process that writes to it, or a fault of the disk.
     pub(crate) fn open(target: OutputTarget, asked: &Terms) -> Result<Self, CorpusError> {
-        let mut destination = Self { job: target.read_job()?, target, _lock: None };
+        let mut destination = Self { job: target.read_job()?, target, lock: None };
+        let work = destination.target.work_path();
         if destination.finished().is_some() {
             // A complete output of another format has no file of this one, so that it would be
             // locked as one that lost them all.
@@ -257,14 +257,16 @@ impl Destination {
             destination.check_files()?;
         }
         if !destination.is_finished() {
-            destination._lock = Some(destination.target.lock()?);
+            destination.lock = Some(destination.target.lock()?);
             // Another process may have finished it meanwhile.
             destination.job = destination.target.read_job()?;
             destination.compare(asked)?;
+        } else if work.exists() {
+            // Of a run that ended at its last step, or is at it.
+            destination.lock = destination.target.lock().ok();
         }
-        if destination.is_finished() {
-            // What a run left that ended at its last step.
-            let _ = fs::remove_dir_all(destination.target.work_path());
+        if destination.is_finished() && destination.lock.is_some() {
+            let _ = fs::remove_dir_all(work);
         }
         Ok(destination)
     }
@@ -342,13 +344,12 @@ impl Destination {
     fn check_files(&self) -> Result<(), CorpusError> {
         let files = self.finished().map(|finished| self.target.files(finished));
         let mut there = files.into_iter().flatten().filter(|(path, _)| path.exists());
-        match there.find_map(|(path, sum)| sum.difference(&path)) {
-            None => Ok(()),
-            Some(difference) => Err(self.fault(format!(
-                "it is complete, but {difference}; delete this file and run the same command \
-                 again, which makes it again"
-            ))),
-        }
+        let found = there.find_map(|(path, sum)| sum.difference(&path));
+        let Some(difference) = found else { return Ok(()) };
+        Err(self.fault(format!(
+            "it is complete, but {difference}; delete this file and run the same command again, \
+             which makes it again"
+        )))
     }
 
     /// What a finished output has.

@@ -132,6 +132,20 @@ fn a_slow_writer_holds_no_more_windows_in_memory() {
     assert_eq!(slow.written.into_inner(), 20);
 }
 
+#[test]
+fn a_run_at_its_last_step_keeps_its_work_folder_from_another_one() {
+    let place = Workplace::new();
+    place.run(1, FakeScript::default()).expect("it is whole");
+    let work = place.folder.path().join("out.duovec_work");
+    std::fs::create_dir(&work).expect("created");
+    let lock = std::fs::File::create(work.join("lock")).expect("created");
+    lock.lock().expect("nobody else holds it");
+    let open = || Destination::open(OutputTarget::lines(place.out()), &Terms::default());
+    assert!(open().expect("it is whole").is_finished() && work.exists());
+    drop(lock);
+    assert!(open().expect("it is whole").is_finished() && !work.exists());
+}
+
 fn faults(faults: &[(u64, ScriptedFault)]) -> FakeScript {
     let faults = faults.iter().cloned().collect::<HashMap<_, _>>();
     FakeScript { faults, ..FakeScript::default() }
