@@ -196,9 +196,10 @@ impl InputFile {
         Ok(Self { path: path.to_owned(), format })
     }
 
-    /// Bytes of the file; 0 for standard input and what has no length.
-    fn length(&self) -> u64 {
-        std::fs::metadata(&self.path).map_or(0, |found| found.len())
+    /// Bytes of the file; standard input and pipes have no length.
+    fn length(&self) -> Option<u64> {
+        let found = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_file);
+        found.map(|found| found.len())
     }
 }
 
@@ -265,17 +266,20 @@ pub(crate) struct InputRows {
     opened: Option<(InputFile, OpenFile)>,
     /// Of the kept columns; known with the first rows.
     kept_types: Option<Vec<DataType>>,
-    /// Bytes of the files that were read to their end.
+    /// Bytes up to the end of the last rows of the files that were read to their end.
     read: u64,
+    /// Bytes up to the end of the last rows of all.
+    position: u64,
     length: u64,
 }
 
 impl InputRows {
     /// Nothing is opened yet. A text of more than `item_bytes_max` bytes counts as wrong.
     pub(crate) fn new(files: &[InputFile], columns: Columns, item_bytes_max: usize) -> Self {
-        let length = files.iter().map(InputFile::length).sum();
-        let files = files.iter().cloned().collect();
-        Self { files, columns, item_bytes_max, opened: None, kept_types: None, read: 0, length }
+        let length = files.iter().map(InputFile::length).sum::<Option<u64>>().unwrap_or(0);
+        let (files, opened, kept_types) = (files.iter().cloned().collect(), None, None);
+        let (read, position) = (0, 0);
+        Self { files, columns, item_bytes_max, opened, kept_types, read, position, length }
     }
 
     /// Bytes of all files; 0 when it is not known.
@@ -302,12 +306,13 @@ impl InputRows {
                 OpenFile::Parquet(rows) => rows.next()?,
             };
             let Some(mut chunk) = chunk else {
-                self.read += file.length();
+                self.read = self.position;
                 self.opened = None;
                 continue;
             };
             check_types(file, &chunk, columns, types)?;
             chunk.position += self.read;
+            self.position = chunk.position;
             let most = self.item_bytes_max;
             for row in &mut chunk.rows {
                 if row.text.as_ref().is_ok_and(|text| text.len() > most) {

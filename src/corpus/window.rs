@@ -237,6 +237,29 @@ mod tests {
         }
     }
 
+    /// As those of pipes have none, or are removed meanwhile.
+    #[test]
+    fn bytes_are_counted_of_files_whose_names_are_gone() {
+        let rows = |count| (0..count).map(|id| json!({"text": "a", "id": id}));
+        let limits = WindowLimits { rows: 4, bytes: usize::MAX };
+        let [(first, _), (second, _)] = [9, 5].map(|count| windows_of(rows(count), limits));
+        let file = |path: &Path| InputFile { path: path.to_owned(), format: InputFormat::Jsonl };
+        let columns = || Columns { text: "text".to_owned(), kept: vec![] };
+        let of = |paths: &[&Path]| {
+            let files: Vec<InputFile> = paths.iter().map(|path| file(path)).collect();
+            Windows::new(InputRows::new(&files, columns(), 1000), limits)
+        };
+        let length = |path: &Path| path.metadata().expect("it is there").len();
+        let all_bytes = length(first.path()) + length(second.path());
+        let mut both = of(&[first.path(), second.path()]);
+        assert_eq!(both.input_length(), all_bytes);
+        both.look().expect("the first file has rows");
+        drop(first);
+        assert_eq!(all(both).iter().map(|window| window.bytes).sum::<u64>(), all_bytes);
+        let with_pipe = of(&[Path::new("/dev/null"), second.path()]);
+        assert_eq!(with_pipe.input_length(), 0, "nobody knows it");
+    }
+
     #[test]
     fn a_window_ends_with_the_row_that_reaches_its_bytes() {
         let (_file, windows) = windows(10, WindowLimits { rows: 100, bytes: 9 });
