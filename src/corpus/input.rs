@@ -153,16 +153,19 @@ impl InputFile {
         part: &Path,
     ) -> Result<(), CorpusError> {
         let (out_place, part_place) = (whole(out), whole(part));
+        let here = glob::Pattern::escape(&whole(Path::new(".")).to_string_lossy());
         let is_taken = |name: &String| {
-            let place = whole(Path::new(name));
-            let is_beside = !Path::new(name).exists() && place.parent() == Some(&out_place);
+            let place = whole(&Path::new(&here).join(name));
             let pattern = glob::Pattern::new(&place.to_string_lossy());
             let takes = |own: &Path| {
                 pattern.as_ref().is_ok_and(|pattern| pattern.matches_path_with(own, BY_FOLDER))
             };
-            is_beside || takes(&out_place) || takes(&part_place)
+            whole(Path::new(name)).parent() == Some(&out_place)
+                || takes(&out_place)
+                || takes(&part_place)
         };
-        if files.iter().any(|file| whole(&file.path) == out_place) || typed.iter().any(is_taken) {
+        let mut patterns = typed.iter().filter(|name| !Path::new(name).exists());
+        if files.iter().any(|file| whole(&file.path) == out_place) || patterns.any(is_taken) {
             let problem = format!(
                 "--out {} is also the input, or would be at the next run; name another place",
                 out.display()

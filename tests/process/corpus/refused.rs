@@ -88,6 +88,12 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     let mut command = quick("embed", tiny(), &[]);
     command.arg(corpus.path("in.jsonl")).args(["--out", ""]);
     assert_says(&run(&mut command), 2, &["--out", "name a file or a folder"]);
+    // The name of the current folder is no pattern.
+    fs::create_dir(corpus.path("[2024]")).expect("created");
+    write("[2024]/in.jsonl", b"\"one\"\n");
+    let mut command = quick("embed", tiny(), &["./*.jsonl", "--out", "out.jsonl"]);
+    command.current_dir(corpus.path("[2024]"));
+    assert_says(&run(&mut command), 2, &["--out out.jsonl is also the input"]);
 }
 
 /// Of what is nearly wrong.
@@ -98,6 +104,9 @@ fn an_output_beside_its_input_and_a_byte_order_mark_are_taken() {
     corpus.embed("in*.jsonl", "vectors", &[]).with_code(0);
     // A star crosses no slash.
     corpus.embed("in*.jsonl", "in.vectors", &["--format", "jsonl"]).with_code(0);
+    // A name that exists is no pattern.
+    corpus.write("data[1].jsonl", "\"one\"\n");
+    corpus.embed("data[1].jsonl", "data1.jsonl", &[]).with_code(0);
     // With a slash, the name is that of a folder.
     for _ in 0..2 {
         corpus.embed("in.jsonl", "folder.parquet/", &[]).with_code(0);
