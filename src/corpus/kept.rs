@@ -1,8 +1,8 @@
 //! Columns of the input that are kept beside the vectors, as Arrow's arrays.
 //!
-//! A column of Parquet keeps its type. One of JSON gets the type of the first rows: whole numbers,
-//! numbers, booleans, or text for everything else, where what is no text is kept as its JSON. CSV
-//! has texts only.
+//! A column of Parquet keeps its type. One of JSON gets the type of the first rows: whole numbers
+//! of 64 bits, numbers, booleans, or text for everything else, where what is no text is kept as its
+//! JSON. CSV has texts only.
 
 use std::sync::Arc;
 

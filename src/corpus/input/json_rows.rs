@@ -1,7 +1,9 @@
 //! JSON lines: an object with a text in one of its fields, or a text alone.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::bytes::Lines;
@@ -81,7 +83,7 @@ impl Records for JsonRows {
             let value = match line {
                 Ok(line) if line.trim_ascii().is_empty() => continue,
                 Ok(line) => utf8(line).and_then(|line| {
-                    serde_json::from_str(line).map_err(|error| {
+                    parse(line, &self.columns).map_err(|error| {
                         // It says line 1, whichever line of the file this is.
                         let said = error.to_string().replace(" at line 1 ", " at ");
                         format!("the line is not valid JSON: {said}")
@@ -101,6 +103,23 @@ impl Records for JsonRows {
     fn position(&self) -> u64 {
         self.lines.position()
     }
+}
+
+/// Reads a line. JSON's reader makes floats of whole numbers beyond 64 bits, which are hashes as a
+/// rule: such a kept value becomes a text of its digits.
+fn parse(line: &str, columns: &Columns) -> serde_json::Result<Value> {
+    let mut value: Value = serde_json::from_str(line)?;
+    for name in columns.kept.iter().filter(|name| **name != columns.text) {
+        let Some(kept) = value.get_mut(name).filter(|kept| kept.is_f64()) else { continue };
+        if kept.as_f64().is_some_and(|float| float.abs() >= i64::MAX as f64) {
+            let written: HashMap<String, &RawValue> = serde_json::from_str(line)?;
+            let written = written[name].get();
+            if !written.contains(['.', 'e', 'E']) {
+                *kept = written.into();
+            }
+        }
+    }
+    Ok(value)
 }
 
 const fn kind(value: &Value) -> &'static str {

@@ -105,6 +105,22 @@ fn a_kept_field_of_another_type_makes_its_row_wrong() {
     assert!(wrong.contains("the field `id` is \"x\"") && wrong.contains("Int64"), "{wrong}");
 }
 
+/// JSON's reader makes floats of them, so that two hashes could become one.
+#[test]
+fn kept_whole_numbers_beyond_64_bits_are_texts_of_their_digits() {
+    let beyond = ["18446744073709551616", "-9223372036854775809", "5"];
+    let line = |id: &str| format!("{{\"text\":\"a\",\"id\":{id}}}\n");
+    let (_folder, files) = file("a.jsonl", beyond.map(line).concat());
+    let column = Arc::clone(&read(&files, &["id"]).expect("it is whole")[0].kept[0]);
+    assert_eq!([0, 1, 2].map(|row| kept::text(&column, row)), beyond.map(Some));
+    let (_folder, files) = file("a.jsonl", ["1e30", "-1.5E300"].map(line).concat());
+    let chunks = read(&files, &["id"]).expect("it is whole");
+    assert_eq!(chunks[0].kept[0].data_type(), &DataType::Float64);
+    let (_folder, files) = file("a.jsonl", "{\"text\":18446744073709551616}");
+    let chunks = read(&files, &["text"]).expect("it is whole");
+    assert!(texts(&chunks)[0].1.is_err_and(|reason| reason.contains("is a number")));
+}
+
 /// Whatever is kept of them, or not read at all.
 #[test]
 fn a_chunk_of_large_records_has_few_of_them() {
