@@ -146,7 +146,7 @@ def test_large_calls_are_bulk_and_small_ones_are_not(url: str) -> None:
     client.dense(TEXTS[:1], timeout_s=float("inf"))
     assert [one.headers.get("x-priority") for one in sent] == [None, "bulk", "bulk", None, None]
     times_ms = [int(one.headers["x-request-timeout-ms"]) for one in sent]
-    for told, wanted in zip(times_ms, [30_000, 300_000, 300_000, 2500, 300_000], strict=True):
+    for told, wanted in zip(times_ms, [30_000, 300_000, 300_000, 2500, 10**9], strict=True):
         assert wanted - 1000 < told <= wanted
 
 

@@ -172,11 +172,12 @@ def test_the_server_is_told_the_time_that_is_left() -> None:
     assert play.step.timeout_s == 6
 
 
-def test_the_server_is_told_no_longer_time_than_it_grants() -> None:
-    play = Play([A], timeout_s=3600)
-    assert isinstance(play.step, Send)
-    assert play.step.headers["x-request-timeout-ms"] == "300000"
-    assert play.step.timeout_s == 3600
+def test_the_server_is_told_a_longer_time_than_it_grants_by_default() -> None:
+    for timeout_s, told in [(3600.0, "3600000"), (float("inf"), "1000000000")]:
+        play = Play([A], timeout_s=timeout_s)
+        assert isinstance(play.step, Send)
+        assert play.step.headers["x-request-timeout-ms"] == told
+        assert play.step.timeout_s == timeout_s
 
 
 def test_a_request_whose_time_went_by_in_refusals_was_refused_and_is_not_wrong() -> None:

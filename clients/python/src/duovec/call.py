@@ -10,15 +10,13 @@ import httpx
 
 from duovec import answer, question
 from duovec.exchange import Request, Send
-from duovec.question import Limits
+from duovec.question import LONGEST_S, Limits
 from duovec.servers import Servers
 from duovec.vectors import Dense, Paired, Sparse
 
 CONNECT_TIMEOUT_S = 5.0
 # The server answers at the deadline; its answer needs a moment to come.
 GRACE_S = 1.0
-# Sockets know no endless timeout.
-LONGEST_S = 1e6
 # Requests under way at once for each server: one is computed while another is on its way.
 REQUESTS_PER_SERVER = 2
 

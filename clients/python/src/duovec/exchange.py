@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from duovec import errors
-from duovec.question import MAX_TIMEOUT_S, Urgency
+from duovec.question import LONGEST_S, Urgency
 from duovec.servers import Servers
 
 # A server that cannot be reached is tried so often before a request goes without it.
@@ -119,7 +119,7 @@ def exchange(servers: Servers, request: Request) -> Steps:
 
 def _headers(request: Request, left_s: float) -> dict[str, str]:
     """Those of this try: the server is told the time that is left."""
-    timeout_ms = max(1, int(min(left_s, MAX_TIMEOUT_S) * 1000))
+    timeout_ms = max(1, int(min(left_s, LONGEST_S) * 1000))
     return request.headers | {"x-request-timeout-ms": str(timeout_ms)}
 
 

@@ -12,8 +12,10 @@ InputType = Literal["query", "passage", "document"]
 # The largest interactive request, as the server counts; more texts are bulk.
 INTERACTIVE_TEXTS = 8
 # The longest time that servers grant by default (--max-request-timeout-ms).
-MAX_TIMEOUT_S = 300.0
+BULK_TIMEOUT_S = 300.0
 INTERACTIVE_TIMEOUT_S = 30.0
+# Sockets know no endless timeout, and headers no endless number.
+LONGEST_S = 1e6
 # More than the names and values of all fields but the texts.
 FIELDS_BYTES = 4096
 
@@ -141,7 +143,7 @@ def urgency(texts: int, options: Mapping[str, Any]) -> Urgency:
     bulk = texts > INTERACTIVE_TEXTS if chosen is None else chosen
     timeout_s: float | None = options.get("timeout_s")
     if timeout_s is None:
-        timeout_s = MAX_TIMEOUT_S if bulk else INTERACTIVE_TIMEOUT_S
+        timeout_s = BULK_TIMEOUT_S if bulk else INTERACTIVE_TIMEOUT_S
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is {timeout_s}; it is a number of seconds above 0")
     return Urgency(bulk, timeout_s)
