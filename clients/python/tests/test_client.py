@@ -201,6 +201,9 @@ def test_wrong_addresses_and_times_are_refused() -> None:
         Client("localhost:8080")
     with pytest.raises(ValueError, match="at least one URL"):
         Client([])
+    for name in ["texts", "body_bytes", "text_bytes"]:
+        with pytest.raises(ValueError, match=f"{name} is 0; it is a number above 0"):
+            Limits(**{name: 0})
     with pytest.raises(ValueError, match="timeout_s is 0"):
         Client().dense(["a"], timeout_s=0)
 

@@ -64,6 +64,12 @@ class Limits:
     body_bytes: int = 32 * 1024 * 1024
     text_bytes: int = 1024 * 1024
 
+    def __post_init__(self) -> None:
+        """A request without a text is none."""
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it is a number above 0")
+
 
 class Part(NamedTuple):
     """One request's texts: those from `first` on, before `end`."""
