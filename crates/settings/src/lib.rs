@@ -71,11 +71,12 @@ impl Config {
             found.push(("queue-capacity", problem));
         }
         let largest = door.max_inflight_bytes.largest_request();
-        if http.max_body_bytes.get() > largest {
+        if http.max_body_bytes.get() >= largest {
             let (inflight, body) = (door.max_inflight_bytes, http.max_body_bytes);
             let problem = format!(
-                "{inflight} leaves {largest} bytes for one request, and max-body-bytes allows \
-                 {body}: then a request of the largest allowed size would always be refused"
+                "{inflight} leaves {largest} bytes for one request with its answer, and \
+                 max-body-bytes allows {body}: then a request of the largest allowed size would \
+                 always be refused"
             );
             found.push(("max-inflight-bytes", problem));
         }

@@ -295,7 +295,7 @@ fn a_wrong_value_is_refused_with_what_is_right() {
 fn settings_that_do_not_go_together_are_refused_and_those_that_do_are_not() {
     let (alias, time) = (("model-aliases", "mine,mine-passage"), ("request-timeout-ms", "300001"));
     let (cert, key) = (("tls-cert", "c.pem"), ("tls-key", "k.pem"));
-    let needed = ("metrics-need-key", "true");
+    let (needed, small) = (("metrics-need-key", "true"), ("max-inflight-bytes", "1000000"));
     let keys = "give keys with --api-key-file";
     for (pairs, problem) in [
         (&[needed][..], "--metrics-need-key: there is no key"),
@@ -304,7 +304,8 @@ fn settings_that_do_not_go_together_are_refused_and_those_that_do_are_not() {
         (&[needed, ("api-key-file", "keys.txt")], ""),
         (&[("queue-capacity", "10")], "--queue-capacity: 10 is less than max-items 2048"),
         (&[("max-inflight-bytes", "33554432")], "leaves 29360128 bytes for one request"),
-        (&[("max-inflight-bytes", "1000000"), ("max-body-bytes", "875000")], ""),
+        (&[small, ("max-body-bytes", "875000")], "leaves 875000 bytes for one request with its"),
+        (&[small, ("max-body-bytes", "874999")], ""),
         (&[("cache-bytes", "65535")], "--cache-bytes: 65535 bytes may not hold the vectors"),
         (&[("cache-bytes", "65536")], ""),
         (&[time], "is less than request-timeout-ms 300001"),
