@@ -106,18 +106,24 @@ impl Records for JsonRows {
 }
 
 /// Reads a line. JSON's reader makes floats of whole numbers beyond 64 bits, which are hashes as a
-/// rule: such a kept value becomes a text of its digits.
+/// rule, and gives one float in ten to its neighbour. Kept ones are read once more: they become
+/// texts of their digits, and the nearest floats.
 fn parse(line: &str, columns: &Columns) -> serde_json::Result<Value> {
     let mut value: Value = serde_json::from_str(line)?;
-    for name in columns.kept.iter().filter(|name| **name != columns.text) {
-        let Some(kept) = value.get_mut(name).filter(|kept| kept.is_f64()) else { continue };
-        if kept.as_f64().is_some_and(|float| float.abs() >= i64::MAX as f64) {
-            let written: HashMap<String, &RawValue> = serde_json::from_str(line)?;
-            let written = written[name].get();
-            if !written.contains(['.', 'e', 'E']) {
-                *kept = written.into();
-            }
-        }
+    let is_float = |name: &&String| value.get(*name).is_some_and(Value::is_f64);
+    let kept = columns.kept.iter().filter(|name| **name != columns.text);
+    let floats: Vec<&String> = kept.filter(is_float).collect();
+    if floats.is_empty() {
+        return Ok(value);
+    }
+    let written: HashMap<String, &RawValue> = serde_json::from_str(line)?;
+    for name in floats {
+        let digits = written[name].get();
+        value[name] = match digits.parse::<f64>() {
+            Ok(float) if float.abs() < i64::MAX as f64 => float.into(),
+            Ok(float) if digits.contains(['.', 'e', 'E']) => float.into(),
+            _ => digits.into(),
+        };
     }
     Ok(value)
 }

@@ -121,6 +121,16 @@ fn kept_whole_numbers_beyond_64_bits_are_texts_of_their_digits() {
     assert!(texts(&chunks)[0].1.is_err_and(|reason| reason.contains("is a number")));
 }
 
+#[test]
+fn kept_floats_are_those_that_were_written() {
+    let written = ["0.9452706955539223", "5e-324", "-0.0", "1.7976931348623157e+308", "-0"];
+    let line = |id: &str| format!("{{\"text\":\"a\",\"id\":{id}}}\n");
+    let (_folder, files) = file("a.jsonl", written.map(line).concat());
+    let column = Arc::clone(&read(&files, &["id"]).expect("it is whole")[0].kept[0]);
+    let found: Vec<String> = (0..4).map(|row| kept::json(&column, row).to_string()).collect();
+    assert_eq!(found, written[..4]);
+}
+
 /// Whatever is kept of them, or not read at all.
 #[test]
 fn a_chunk_of_large_records_has_few_of_them() {
