@@ -33,6 +33,8 @@ DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE["model_id"]
 """Where the default package is."""
 CHUNK_BYTES = 1 << 20
 LOCK, REPLACED = "duovec.lock", "replaced"
+# In a package: what a process locks that adds to it, as crates/model/src/package/edit.rs does.
+PACKAGE_LOCK = ".lock"
 """In a working folder: its process's lock, and the package that makes way for the new one."""
 
 
@@ -187,22 +189,20 @@ def clear_left(beside: Path) -> None:
 
 @contextmanager
 def changing(package: Path) -> Iterator[None]:
-    """No other process adds to the package meanwhile: as servers that build plans do, this one
-    locks its folder."""
+    """No other process adds to the package meanwhile: this one locks the file that servers lock
+    while they build a plan."""
+    path = package / PACKAGE_LOCK
     while True:
-        folder = os.open(package, os.O_RDONLY)
-        try:
+        with path.open("w") as lock:
             try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 say(f"waiting for another process that changes {package}")
-                fcntl.flock(folder, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             # Who had the lock may have put another folder there.
-            if os.path.samestat(os.fstat(folder), package.stat()):
+            if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 yield
                 return
-        finally:
-            os.close(folder)
 
 
 @contextmanager

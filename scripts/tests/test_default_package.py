@@ -13,7 +13,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -83,32 +83,32 @@ def test_a_graph_is_added_to_the_package_as_others_left_it(
     place = tmp_path / "package"
     about = {"format_version": manifest.FORMAT_VERSION, "files": {}, "plans": []}
 
-    def make(content: dict[str, Any]) -> int:
-        """The folder's descriptor, with the lock that a server has which adds a plan."""
+    def make(content: dict[str, Any]) -> IO[str]:
+        """The lock that a server has which adds a plan."""
         place.mkdir()
         manifest.save(content, place / manifest.NAME)
-        folder = os.open(place, os.O_RDONLY)
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        return folder
+        lock = (place / ".lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
 
     def ended(said: str) -> None:
         if "waiting" in said:
             place.rename(tmp_path / "replaced")
-            os.close(make(about | {"plans": ["a plan"]}))
-            os.close(server)
+            make(about | {"plans": ["a plan"]}).close()
+            server.close()
 
     def write(twin: Path) -> None:
         (twin / "model.int8.onnx").write_text("a graph")
-        folder = os.open(place, os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(folder)
+        with (place / ".lock").open("w") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     server = make(about)
     monkeypatch.setattr(command, "say", ended)
     manifest.add_graph(place, "model.int8.", write, lambda _, content: content)
     content = manifest.read(place)
     assert (content["plans"], list(content["files"])) == (["a plan"], ["model.int8.onnx"])
+    # Who waits for the lock of the folder that was replaced has that of the new one.
+    assert (place / ".lock").exists()
 
 
 @pytest.mark.parametrize("links", [True, False])

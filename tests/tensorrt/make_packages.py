@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/tests")]
 
 import export_snapshots as snapshots  # noqa: E402
 
-from default_package import manifest  # noqa: E402
+from default_package import command, manifest  # noqa: E402
 from default_package.encoder import Words  # noqa: E402
 from families import BERT  # noqa: E402
 from quantization import fp8  # noqa: E402
@@ -57,7 +57,8 @@ def random_package(
 def vouch(folder: Path) -> None:
     """Writes the digests of what is in the folder into its manifest."""
     content = manifest.read(folder)
-    paths = sorted(path for path in folder.iterdir() if path.name != manifest.NAME)
+    others = (manifest.NAME, command.PACKAGE_LOCK)
+    paths = sorted(path for path in folder.iterdir() if path.name not in others)
     content["files"] = {path.name: manifest.entry(path) for path in paths}
     manifest.save(content, folder / manifest.NAME)
 
