@@ -4,7 +4,6 @@ use std::io::Write;
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
 
 use crate::service::chunking::TextChunk;
 use crate::service::{EmbedReply, EmbeddedItem, Occurrence, Vectors};
@@ -13,9 +12,12 @@ use vectors::small::{NumberType, Ranges};
 use vectors::sparse::SparseVector;
 use vectors::tokens::{Base64, TokenVectors};
 
+mod decimal;
 mod dense;
 mod room;
 
+use decimal::Decimals;
+pub(super) use decimal::write_json;
 pub(super) use dense::{DenseForm, DenseFormat, DenseVector, OutputType};
 pub(super) use room::{DECIMAL_BYTES, frame_bytes, most_bytes, number_bytes, room};
 
@@ -160,18 +162,6 @@ impl From<TextChunk> for ChunkPlace {
     }
 }
 
-/// The shortest decimals that read back as the same floats.
-struct Decimals<'a>(&'a [f32]);
-
-impl Serialize for Decimals<'_> {
-    // In one place for all answers, so that the compiler has no reason to leave a call for each
-    // number in the loop: that took a third of the time to write it.
-    #[inline(never)]
-    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(json)
-    }
-}
-
 /// Lexical weights of one item, in the form of `sparse_format`.
 struct SparseValues<'a> {
     vector: &'a SparseVector,
@@ -212,13 +202,12 @@ impl SparseValues<'_> {
     }
 }
 
-/// Writes a string that has nothing to escape: a raw value is not searched for such characters.
+/// Writes a string that has nothing to escape, so that it is not searched for such characters.
 fn quoted<S: Serializer>(json: S, write: impl FnOnce(&mut Vec<u8>)) -> Result<S::Ok, S::Error> {
     let mut text = vec![b'"'];
     write(&mut text);
     text.push(b'"');
-    let text: &RawValue = serde_json::from_slice(&text).expect("there is nothing to escape");
-    text.serialize(json)
+    json.serialize_bytes(&text)
 }
 
 /// A place of a text with a token that has a lexical weight.
@@ -302,7 +291,7 @@ pub(super) fn write(
         model: resident.id,
         usage: Usage::of(reply),
     };
-    serde_json::to_writer(&mut out, &list).expect(ALL_BYTES);
+    write_json(&mut out, &list);
     out
 }
 
@@ -365,8 +354,9 @@ mod tests {
         fn decimals_read_back_as_the_same_float(bits in any::<u32>()) {
             let value = f32::from_bits(bits);
             prop_assume!(value.is_finite());
-            let text = serde_json::to_string(&Decimals(&[value])).expect("memory takes all bytes");
-            let decimal = text.trim_matches(['[', ']']);
+            let mut text = Vec::new();
+            write_json(&mut text, &Decimals(&[value]));
+            let decimal = str::from_utf8(&text).expect("JSON is text").trim_matches(['[', ']']);
             prop_assert_eq!(decimal.parse::<f32>().map(f32::to_bits), Ok(bits));
             // Several decimals of one length may stand for a float; any of them will do.
             let shortest = digits(&format!("{value:e}"));

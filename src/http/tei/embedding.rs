@@ -6,7 +6,7 @@ use crate::http::endpoint::Endpoint;
 use crate::http::error::{ApiError, Code, ErrorForm, FieldNames};
 use crate::http::payload::{Body, Question, Use, WISHES, input, missing, scalar, with_wishes};
 use crate::http::reply::{
-    DECIMAL_BYTES, DenseForm, DenseFormat, DenseVector, Resident, number_bytes,
+    DECIMAL_BYTES, DenseForm, DenseFormat, DenseVector, Resident, number_bytes, write_json,
 };
 use crate::service::{
     AnswerBytes, EmbedOptions, EmbedReply, EmbedRequest, EmbeddingService, Input, InputType,
@@ -103,17 +103,16 @@ impl Question for EmbedBody {
     ) -> Vec<u8> {
         let items = reply.items.iter();
         let dense = |item| DenseVector::new(item, as_list(numbers), resident.small_vectors);
-        let written = match vectors {
+        match vectors {
             Vectors::Dense | Vectors::Both => {
                 let rows = items.map(|item| dense(&item.dense)).collect::<Vec<_>>();
-                serde_json::to_writer(&mut out, &rows)
+                write_json(&mut out, &rows);
             }
             Vectors::Sparse => {
                 let weights = items.map(|item| Weights(&item.sparse)).collect::<Vec<_>>();
-                serde_json::to_writer(&mut out, &weights)
+                write_json(&mut out, &weights);
             }
-        };
-        written.expect("it has string keys only");
+        }
         out
     }
 }
