@@ -51,7 +51,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
         assert run("--fp16-of-package", out) == 0
         check_files(out)
     kept = {"manifest.json", "tokenizer.json"}
-    assert {path.name for path in out.iterdir()} == kept | {
+    assert digests(out).keys() == kept | {
         name + end for name in ("model.onnx", "model.fp16.onnx") for end in ("", ".data")
     }
     monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", TENSOR_BYTES_MIN)
