@@ -11,12 +11,14 @@ import importlib.metadata
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from .choices import DEFAULT_PACKAGE
 from .errors import PackageError
@@ -33,9 +35,9 @@ DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE["model_id"]
 """Where the default package is."""
 CHUNK_BYTES = 1 << 20
 LOCK, REPLACED = "duovec.lock", "replaced"
-# In a package: what a process locks that adds to it, as crates/model/src/package/edit.rs does.
-PACKAGE_LOCK = ".lock"
 """In a working folder: its process's lock, and the package that makes way for the new one."""
+PACKAGE_LOCK = ".lock"
+"""In a package: what a process locks that adds to it, as crates/model/src/package/edit.rs does."""
 
 
 def say(line: str) -> None:
@@ -193,16 +195,26 @@ def changing(package: Path) -> Iterator[None]:
     while they build a plan."""
     path = package / PACKAGE_LOCK
     while True:
-        with path.open("w") as lock:
+        with _lock_file(path) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 say(f"waiting for another process that changes {package}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                say(f"no lock on {package}, which no other process may change meanwhile: {error}")
             # Who had the lock may have put another folder there.
             if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 yield
                 return
+
+
+def _lock_file(path: Path) -> IO[str]:
+    """To be written if that may be: another user may have made it."""
+    try:
+        return path.open("w")
+    except PermissionError:
+        return path.open()
 
 
 @contextmanager
@@ -242,7 +254,7 @@ def demand_room(folder: Path, needed: int, cure: str = "") -> None:
 def put_in_place(package: Path, out: Path, work: Path) -> None:
     """Two renames: readers find the old package or the new one, never a mixture."""
     # Once it has its name it is trusted, also after a loss of power.
-    os.sync()
+    subprocess.run(["sync", "--file-system", work], check=True)
     replaced = work / REPLACED
     if out.exists():
         os.replace(out, replaced)
