@@ -69,10 +69,10 @@ class Memo:
         if not len(texts):
             return Paired(np.zeros((0, 0), np.float32), [])
         keys = [_key(text, input_type) for text in texts]
-        wanted, mine = self._claim(keys)
         by_key = dict(zip(keys, texts, strict=True))
+        wanted, mine = self._claim(keys)
         if mine:
-            self._run({key: by_key[key] for key in mine}, mine, input_type)
+            self._run(by_key, mine, input_type)
         # Another thread's run may have failed for a reason that is not ours.
         again = [key for key, one in wanted.items() if one.exception() is not None]
         made = {key: one.result() for key, one in wanted.items() if key not in again}
@@ -106,8 +106,8 @@ class Memo:
         self, texts: dict[bytes, str], mine: dict[bytes, Future[_One]], input_type: InputType | None
     ) -> None:
         try:
-            made = self._client.both(list(texts.values()), input_type=input_type)
-            for key, dense, sparse in zip(texts, made.dense, made.sparse, strict=True):
+            made = self._client.both([texts[key] for key in mine], input_type=input_type)
+            for key, dense, sparse in zip(mine, made.dense, made.sparse, strict=True):
                 sparse.indices.setflags(write=False)
                 sparse.values.setflags(write=False)
                 # A row of its own, so that it does not keep the others.
