@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
@@ -16,7 +17,7 @@ use super::digest;
 use super::manifest::plan::{PlanEntry, PlanFlavour};
 
 /// What an editor locks: a file that is open for writing, since NFS tells other nodes of no other
-/// lock. It stays, so that all lock the same one.
+/// lock. It stays, so that all lock the same one, and goes over into a package that replaces this.
 const LOCK: &str = ".lock";
 /// Prefix of the names of files that are being written; no other name may have it.
 const UNFINISHED: &str = ".unfinished-";
@@ -67,13 +68,17 @@ impl PackageEditor {
     /// `Locked` when another process has it; nobody waits. `Write` when the directory cannot be
     /// written.
     pub fn open(directory: &Path) -> Result<Self, EditError> {
-        let write = |source| EditError::Write { path: directory.join(LOCK), source };
-        let lock = File::create(directory.join(LOCK)).map_err(write)?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => EditError::Locked(directory.to_owned()),
-            TryLockError::Error(source) => write(source),
-        })?;
-        Self::new(directory, lock)
+        loop {
+            let lock = lock_file(directory)?;
+            lock.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => EditError::Locked(directory.to_owned()),
+                TryLockError::Error(source) => no_lock(directory, source),
+            })?;
+            // Who had the lock may have put another package in this one's place.
+            if is_in(directory, &lock).map_err(|source| no_lock(directory, source))? {
+                return Self::new(directory, lock);
+            }
+        }
     }
 
     /// The same, but waits for a process that has the lock.
@@ -81,20 +86,23 @@ impl PackageEditor {
     /// # Errors
     /// Those of writing the directory and of removing files.
     pub fn wait(directory: &Path) -> Result<Self, EditError> {
-        match Self::open(directory) {
-            Err(error @ EditError::Locked(_)) => {
-                tracing::info!(target: LOG_TARGET, "{error}; waiting for its end");
+        loop {
+            match Self::open(directory) {
+                Err(error @ EditError::Locked(_)) => {
+                    tracing::info!(target: LOG_TARGET, "{error}; waiting for its end");
+                    let given_back = lock_file(directory)?.lock();
+                    given_back.map_err(|source| no_lock(directory, source))?;
+                }
+                opened => return opened,
             }
-            opened => return opened,
         }
-        let write = |source| EditError::Write { path: directory.join(LOCK), source };
-        let lock = File::create(directory.join(LOCK)).map_err(write)?;
-        lock.lock().map_err(write)?;
-        Self::new(directory, lock)
     }
 
     fn new(directory: &Path, lock: File) -> Result<Self, EditError> {
         let editor = Self { directory: directory.to_owned(), _lock: lock };
+        // A folder that takes no file is to be known before a build of minutes.
+        let probe = directory.join(format!("{UNFINISHED}probe"));
+        File::create(&probe).map_err(|source| EditError::Write { path: probe, source })?;
         editor.remove_files(|name| name.starts_with(UNFINISHED))?;
         Ok(editor)
     }
@@ -154,6 +162,27 @@ impl PackageEditor {
         }
         Ok(())
     }
+}
+
+/// The file of the lock, to be written if that may be: another user may have made it.
+fn lock_file(directory: &Path) -> Result<File, EditError> {
+    let path = directory.join(LOCK);
+    File::create(&path)
+        .or_else(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => File::open(&path).map_err(|_| error),
+            _ => Err(error),
+        })
+        .map_err(|source| no_lock(directory, source))
+}
+
+fn no_lock(directory: &Path, source: io::Error) -> EditError {
+    EditError::Write { path: directory.join(LOCK), source }
+}
+
+/// Whether the directory still has this file of the lock.
+fn is_in(directory: &Path, lock: &File) -> io::Result<bool> {
+    let (locked, found) = (lock.metadata()?, fs::metadata(directory.join(LOCK)));
+    Ok(found.is_ok_and(|found| (found.dev(), found.ino()) == (locked.dev(), locked.ino())))
 }
 
 /// Puts kernels that were compiled for a plan beside it, whoever changes the package or writes the
@@ -290,6 +319,28 @@ mod tests {
         assert!(matches!(second, Err(EditError::Locked(_))), "{second:?}");
         drop(first);
         assert!(PackageEditor::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn who_waits_gets_the_lock_of_the_package_that_replaced_the_locked_one() {
+        let parent = tempfile::tempdir().expect("a folder can be made");
+        let place = parent.path().join("package");
+        fs::create_dir(&place).expect("a folder can be made");
+        let first = PackageEditor::open(&place).expect("nobody else has it");
+        let number = fs::metadata(place.join(LOCK)).expect("it is there").ino();
+        let waits = |line: &str| line.contains("->") && line.contains(&format!(":{number} "));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| PackageEditor::wait(&place));
+            while !fs::read_to_string("/proc/locks").expect("Linux has it").lines().any(waits) {
+                std::thread::yield_now();
+            }
+            fs::rename(&place, parent.path().join("replaced")).expect("it is ours");
+            fs::create_dir(&place).expect("a folder can be made");
+            drop(first);
+            let second = waiting.join().expect("it does not panic").expect("nobody has it");
+            let third = PackageEditor::open(&place);
+            assert!(matches!(third, Err(EditError::Locked(_))), "{third:?}, {second:?}");
+        });
     }
 
     #[test]
