@@ -129,6 +129,10 @@ fn kept_floats_are_those_that_were_written() {
     let column = Arc::clone(&read(&files, &["id"]).expect("it is whole")[0].kept[0]);
     let found: Vec<String> = (0..4).map(|row| kept::json(&column, row).to_string()).collect();
     assert_eq!(found, written[..4]);
+    // The reader's own mark of a part that is left as it is written.
+    let marked = r#"{"$serde_json::private::RawValue":"{\"text\":\"a\",\"id\":0.5}"}"#;
+    let (_folder, files) = file("a.jsonl", marked);
+    assert_eq!(texts(&read(&files, &["id"]).expect("it is whole")), [(1, Ok("a"))]);
 }
 
 /// Whatever is kept of them, or not read at all.
