@@ -76,7 +76,13 @@ impl Destination {
         }
         match parts {
             _ if self.kept_file().is_some() => Ok(()),
-            0 => self.write_job(terms.clone(), None),
+            0 => {
+                // The record goes, and later nothing would tell the list from another's file.
+                let before = self.finished().and_then(|finished| finished.reasons.as_ref());
+                self.target.remove_rejected(before)?;
+                self.target.check_own(&self.target.path, &[])?;
+                self.write_job(terms.clone(), None)
+            }
             _ => self.reopen(),
         }
     }
@@ -247,17 +253,16 @@ impl Destination {
         let reasons: Vec<PathBuf> = (0..parts).map(|part| target.reasons_path(part)).collect();
         output::merge(OutputFormat::Jsonl, &reasons, &terms, &temporary)?;
         if fs::metadata(&temporary).is_ok_and(|found| found.len() > 0) {
-            finished.reasons = Some(FileSum::written(&temporary)?);
-            rename(&temporary, &target.rejected_path())?;
+            finished.reasons = Some(target.put(&temporary, &target.rejected_path(), None)?);
         } else {
             // An earlier run may have rejected what is right now.
-            output::remove(&target.rejected_path())?;
+            target.remove_rejected(None)?;
         }
         if target.kind == TargetKind::File {
             let parts: Vec<PathBuf> = (0..parts).map(|part| target.part_path(part)).collect();
             output::merge(target.format, &parts, &terms, &temporary)?;
-            finished.whole = Some(FileSum::written(&temporary)?);
-            rename(&temporary, &target.path)?;
+            let before = self.finished().and_then(|finished| finished.whole.as_ref());
+            finished.whole = Some(target.put(&temporary, &target.path, before)?);
         }
         self.write_job(terms, Some(finished))?;
         // The next run removes what cannot be removed now.

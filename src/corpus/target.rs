@@ -11,12 +11,12 @@ use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::CorpusError;
 use super::input::Columns;
 use super::job::{FORMAT_VERSION, FileSum, Finished, JobFile, Note};
-use super::output::OutputFormat;
+use super::output::{self, OutputFormat, rename};
 use super::recipe::Recipe;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,9 +208,53 @@ impl OutputTarget {
         if !used {
             return Ok(());
         }
-        let is_rejected = rejected.exists() && !self.path.exists();
-        let found = if is_rejected { &rejected } else { &self.path };
+        if rejected.exists() && !self.path.exists() {
+            return Err(self.not_on_record(&rejected));
+        }
         let problem = "exists and was not made by this command; name another output";
-        Err(CorpusError::destination(&self.path, format!("{} {problem}", found.display())))
+        Err(CorpusError::destination(&self.path, format!("{} {problem}", self.path.display())))
+    }
+
+    /// Refuses a file, beside a single file or that file itself, which holds none of `own`: another
+    /// program wrote it after the run began.
+    pub(super) fn check_own(
+        &self,
+        path: &Path,
+        own: &[Option<&FileSum>],
+    ) -> Result<(), CorpusError> {
+        let mut own = own.iter().flatten();
+        if self.kind == TargetKind::Folder
+            || !path.exists()
+            || own.any(|sum| sum.difference(path).is_none())
+        {
+            return Ok(());
+        }
+        Err(self.not_on_record(path))
+    }
+
+    /// Gives a file of a whole output its name, which `before` or the file itself may have: a run
+    /// may have ended after this step.
+    pub(super) fn put(
+        &self,
+        temporary: &Path,
+        path: &Path,
+        before: Option<&FileSum>,
+    ) -> Result<FileSum, CorpusError> {
+        let sum = FileSum::written(temporary)?;
+        self.check_own(path, &[before, Some(&sum)])?;
+        rename(temporary, path)?;
+        Ok(sum)
+    }
+
+    /// Removes the list of rejected rows, which must be `before`.
+    pub(super) fn remove_rejected(&self, before: Option<&FileSum>) -> Result<(), CorpusError> {
+        let path = self.rejected_path();
+        self.check_own(&path, &[before])?;
+        output::remove(&path)
+    }
+
+    fn not_on_record(&self, path: &Path) -> CorpusError {
+        let problem = "is of no run that is on record here; remove it, or name another output";
+        CorpusError::destination(&self.path, format!("{} {problem}", path.display()))
     }
 }

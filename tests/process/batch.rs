@@ -11,6 +11,8 @@ use super::support::{
     Broken, Ended, Folder, assert_says, has, kill_and_repeat, kill_at, quick, ready_fake, run, tiny,
 };
 
+const NOT_OURS: &str = "is of no run that is on record here";
+
 fn request(id: usize, url: &str, body: &Value) -> Value {
     json!({"custom_id": format!("request-{id}"), "method": "POST", "url": url, "body": body})
 }
@@ -63,7 +65,7 @@ fn a_file_of_the_user_beside_the_output_is_never_lost() {
     let job = job(&requests(3));
     let side = "out.jsonl.rejected.jsonl";
     job.write(side, job.bytes("in.jsonl"));
-    assert_says(&job.run_batch(1, &[]), 1, &[side, "was not made by this command"]);
+    assert_says(&job.run_batch(1, &[]), 1, &[side, NOT_OURS]);
     let refused = |input: &str, out: &str, words: &[&str]| {
         let mut command = quick("batch", tiny(), &[]);
         command.arg("-i").arg(job.path(input)).arg("-o").arg(job.path(out));
@@ -73,6 +75,16 @@ fn a_file_of_the_user_beside_the_output_is_never_lost() {
     refused("in.jsonl", "new.jsonl/", &["new.jsonl/", "is a folder", "name a file"]);
     assert_eq!(job.bytes(side), job.bytes("in.jsonl"));
     assert_eq!(fs::read_dir(job.path(".")).expect("a folder").count(), 2, "nothing was made");
+    // One that came later.
+    job.remove(side);
+    job.run_batch(0, &[]);
+    job.write(side, "mine");
+    job.run_batch(0, &[]);
+    job.remove("out.jsonl");
+    assert_says(&job.run_batch(1, &[]), 1, &[side, NOT_OURS, "remove it"]);
+    assert_eq!(job.bytes(side), b"mine");
+    job.remove(side);
+    job.run_batch(0, &[]);
 }
 
 #[tokio::test]

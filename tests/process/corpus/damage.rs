@@ -79,6 +79,25 @@ fn a_part_of_an_interrupted_run_that_was_changed_is_made_again() {
     assert!(bytes(&corpus.path("out")) == bytes(&corpus.path("whole")), "the bytes differ");
 }
 
+/// Neither is a run's own file taken for such a one.
+#[test]
+fn a_file_of_another_program_that_came_after_the_run_began_is_never_lost() {
+    let corpus = corpus();
+    let more = [&MORE[..], &["--fake-run-ms", "100"]].concat();
+    let part = corpus.path("out.parquet.duovec_work/part-00001.parquet");
+    kill_at(corpus.command("in.jsonl", "out.parquet", &more), &part, || {});
+    // The second refusal comes after the run's own list of rejected rows has its name.
+    for theirs in ["out.parquet.rejected.jsonl", "out.parquet"] {
+        corpus.write(theirs, "theirs");
+        let words = [theirs, "is of no run that is on record here", "remove it"];
+        assert_says(&embed(&corpus, "out.parquet"), 1, &words);
+        assert_eq!(corpus.bytes(theirs), b"theirs");
+        corpus.remove(theirs);
+    }
+    embed(&corpus, "out.parquet").with_code(3);
+    assert_eq!(corpus.lines("out.parquet.rejected.jsonl").len(), 1);
+}
+
 #[test]
 fn a_whole_file_is_left_as_it_is_a_changed_one_refused_and_one_that_is_gone_made_again() {
     let corpus = Folder::with_rows(30);

@@ -17,7 +17,7 @@ packed.JSONL.GZ | out | | 1 | packed.JSONL.GZ…packed with gzip…gunzip
 packed.jsonl | out | | 1 | packed.jsonl…packed with gzip…gunzip
 in.jsonl | full | | 1 | full…was not made by this command
 in.jsonl | mine.jsonl | | 1 | mine.jsonl…was not made by this command
-in.jsonl | my.parquet | | 1 | my.parquet.rejected.jsonl…was not made by this command
+in.jsonl | my.parquet | | 1 | my.parquet.rejected.jsonl…of no run that is on record…remove it
 full | out | | 2 | full…it is a folder…/full/*.jsonl'
 full | out | --input-format jsonl | 2 | full…it is a folder
 spark*.parquet | out | | 2 | spark.parquet…it is a folder…/spark.parquet/*.parquet'
