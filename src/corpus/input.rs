@@ -152,7 +152,9 @@ impl InputFile {
         out: &Path,
         part: &Path,
     ) -> Result<(), CorpusError> {
-        let (out_place, part_place) = (whole(out), whole(part));
+        // Without the slash that says that it is a folder: no pattern would match it.
+        let out_place: PathBuf = whole(out).components().collect();
+        let part_place = whole(part);
         let here = glob::Pattern::escape(&whole(Path::new(".")).to_string_lossy());
         let is_taken = |name: &String| {
             let place = whole(&Path::new(&here).join(name));

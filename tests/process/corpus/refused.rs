@@ -43,6 +43,7 @@ in.jsonl | out.npy | --chunk-tokens 4 --vectors dense | 2 | where chunks are…i
 *.jsonl | out.jsonl | --format jsonl | 2 | --out…out.jsonl…also the input
 *.jsonl | | --format jsonl | 2 | --out…also the input
 in.jsonl | in.jsonl | --format jsonl | 2 | --out…in.jsonl…also the input
+*.jsonl | new.jsonl/ | | 2 | --out…new.jsonl/…also the input
 */*.jsonl | out | --format jsonl | 2 | --out…out…also the input
 **/*.jsonl | out | --format jsonl | 2 | --out…out…also the input
 */*.jsonl | out.jsonl | | 2 | --out…out.jsonl…also the input
