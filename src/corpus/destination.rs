@@ -252,11 +252,12 @@ impl Destination {
         let terms = self.job.as_ref().map(|job| job.terms.clone()).unwrap_or_default();
         let reasons: Vec<PathBuf> = (0..parts).map(|part| target.reasons_path(part)).collect();
         output::merge(OutputFormat::Jsonl, &reasons, &terms, &temporary)?;
+        let before = self.finished().and_then(|finished| finished.reasons.as_ref());
         if fs::metadata(&temporary).is_ok_and(|found| found.len() > 0) {
-            finished.reasons = Some(target.put(&temporary, &target.rejected_path(), None)?);
+            finished.reasons = Some(target.put(&temporary, &target.rejected_path(), before)?);
         } else {
             // An earlier run may have rejected what is right now.
-            target.remove_rejected(None)?;
+            target.remove_rejected(before)?;
         }
         if target.kind == TargetKind::File {
             let parts: Vec<PathBuf> = (0..parts).map(|part| target.part_path(part)).collect();
