@@ -244,8 +244,8 @@ fn run_all<P>(
         };
         let outcome = runner.run(task.bucket, Priority::Bulk, &task.items, &tell);
         let ended = watched.busy[lane].lock().take();
-        // How long a rescue takes says nothing of a batch.
-        if let Some((started, bucket, 1)) = ended {
+        // Of one that ran in parts, only the time of the last part is known.
+        if let (Some((started, bucket, _)), false) = (ended, outcome.in_parts) {
             watched.ran(bucket, machine.clock.now().since(started));
         }
         if let Some(error) = outcome.error {
@@ -262,9 +262,12 @@ fn run_all<P>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
     use crate::corpus::CorpusProgress;
     use crate::engine::fake::{FakeEngine, FakeScript};
+    use crate::worker::noting::Noting;
     use clock::{Clock, ManualClock};
     use scheduling::batch::plan::Shapes;
     use settings::Config;
@@ -317,6 +320,36 @@ mod tests {
         lanes.watched.ran(Bucket { rows: 1, length: 512 }, Duration::from_millis(100));
         let expected = Duration::from_millis(100 * 256 * 20);
         assert_eq!(lanes.watched.time_of(long, limit), expected);
+    }
+
+    #[test]
+    fn a_batch_that_ran_in_halves_teaches_no_time() {
+        let clock = Arc::new(ManualClock::default());
+        for (memory_tokens, seconds) in [(512, 5), (256, 0)] {
+            let run_time = Duration::from_secs(5);
+            let engine = Noting { memory_tokens, run_time, ..Noting::new(&clock) };
+            let shapes = [4, 8].map(|rows| Bucket { rows, length: 64 });
+            let machine = Machine {
+                engine: Arc::new(engine),
+                shapes: Shapes::new(shapes.into(), false),
+                workers: 1,
+                watchdog: Config::default().watchdog,
+                clock: Arc::clone(&clock) as _,
+                progress: CorpusProgress::default(),
+            };
+            let items = vec![TokenIds::new(&[7; 64]); 8];
+            let digest = String::new();
+            let window = Window { place: digest.clone(), digest, bytes: 8, content: () };
+            let (_, tasks) = Task::pack(0, window, &items, &machine).expect("they have a shape");
+            let ((tasks_in, tasks_out), (ran, ended)) = (sync_channel(1), sync_channel(1));
+            tasks.into_iter().for_each(|task| tasks_in.send(task).expect("there is room"));
+            drop(tasks_in);
+            let watched = LaneWatch::new(&machine);
+            let queue = Arc::new(Mutex::new(tasks_out));
+            run_all(0, &machine, &watched, &Arc::downgrade(&queue), &ran).expect("it runs");
+            assert!(ended.try_recv().is_ok());
+            assert_eq!(*watched.slowest.lock(), Duration::from_secs(seconds));
+        }
     }
 
     #[test]
