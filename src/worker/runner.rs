@@ -3,7 +3,9 @@
 //! the rescue precision.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
 
 use crate::engine::{BatchOutput, EngineError, Session};
 use crate::metrics::BatchFigures;
@@ -12,6 +14,10 @@ use clock::Clock;
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Batch, Bucket, Place, Priority, TokenIds};
 use settings::limits::RESCUE_FACTOR;
+
+/// The turn to run in the rescue precision, whose model takes one text at a time for all workers.
+/// Its owners are those that run or wait. It goes round in the order in which they came.
+static RESCUES: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
 /// Runs batches on one session.
 pub(crate) struct Runner<'a> {
@@ -127,7 +133,10 @@ impl<'a> Runner<'a> {
                 self.run_alone(&alone, row, &mut end);
             }
             if is_lost(row) {
-                tell(RunNews::Again(RESCUE_FACTOR));
+                let turn = Arc::clone(&RESCUES);
+                let this_and_those_before = Arc::strong_count(&turn) - 1;
+                tell(RunNews::Again(RESCUE_FACTOR * this_and_those_before as u32));
+                let _mine = turn.lock();
                 self.rescue(&alone, row, &mut end);
             }
         }
@@ -354,6 +363,30 @@ mod tests {
             assert_eq!((outcome.error.is_some(), outcome.in_parts), (tried == 1, true));
             assert_eq!((tries.get(), incidents.rows_not_finite.get()), (tried, 2));
         }
+    }
+
+    #[test]
+    fn a_rescue_has_also_the_time_of_those_before_it() {
+        let before = Arc::clone(&RESCUES);
+        let running = before.lock();
+        let (news, told) = mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            let (clock, incidents) = (Arc::new(ManualClock::default()), Incidents::default());
+            let (rows, tried) = (RowBuffers::new(4, 0), Rc::default());
+            let rescue = || EngineError::Transient("scripted".to_owned());
+            let session = Box::new(Hopeless { rows, rescue, tried });
+            let shapes = Shapes::new(vec![shape(1, 8)], false);
+            let mut runner = Runner::new(session, 0, shapes, clock, &incidents);
+            let tell = |one: RunNews<'_>| {
+                if let RunNews::Again(patience) = one {
+                    news.send(patience).expect("somebody listens");
+                }
+            };
+            runner.run(shape(1, 8), Priority::Bulk, &[TokenIds::new(&[7; 8])], &tell);
+        });
+        assert!(told.recv().expect("it waits for its turn") >= 2 * RESCUE_FACTOR);
+        drop(running);
+        waiting.join().expect("it ends");
     }
 
     #[test]

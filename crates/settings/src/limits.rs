@@ -63,7 +63,7 @@ pub const IDLE_RUN_MAX: Duration = Duration::from_secs(2);
 /// `worker-stuck-ms`: one text of thousands of tokens takes a large model half a minute.
 pub const STUCK_FACTOR: f64 = 4.0;
 /// A text that runs again in the rescue precision has so many times a batch's time: the CPU runs it
-/// for a GPU, and one at a time for all workers.
+/// for a GPU. It has that also for each text before it, since all workers have one such model.
 pub const RESCUE_FACTOR: u32 = 20;
 
 /// A request of at most so many items and tokens is interactive when it does not say: a question
