@@ -44,10 +44,11 @@ pub(super) enum WorkerEvent {
     Ready { worker: usize, measured: Times, left: usize },
     /// `done` of these shapes need no more runs: one was run, or they were passed over.
     Idled { worker: usize, done: usize },
-    /// No session of this process will work again.
-    Poisoned { worker: usize, reason: String },
-    /// The thread has ended, and whether its session ever ran a batch.
-    Ended { worker: usize, has_run: bool, end: WorkerEnd },
+    /// The thread is about to drop its session, if it has one, and whether that ever ran a batch. A
+    /// driver may never return from the drop.
+    Leaves { worker: usize, has_run: bool, end: WorkerEnd },
+    /// The thread has ended; it left before.
+    Ended { worker: usize },
 }
 
 /// Why a worker's thread ended.
@@ -57,6 +58,8 @@ pub(super) enum WorkerEnd {
     Dismissed,
     /// The session could not be opened or warmed up.
     NotOpened(EngineError),
+    /// No session of this process will work again.
+    Poisoned(String),
     /// The session failed; a new session may work.
     Failed(String),
     /// The session's GPU is lost, and other GPUs are left: another session would run on one that
@@ -89,29 +92,34 @@ impl Drop for Lost<'_> {
 impl Worker {
     /// The thread's whole life. Its end is always reported.
     pub(crate) fn run(self) {
-        let mut has_run = false;
-        let life = catch_unwind(AssertUnwindSafe(|| self.live(&mut has_run)));
+        let (mut runner, mut has_run) = (None, false);
+        let life = catch_unwind(AssertUnwindSafe(|| self.live(&mut runner, &mut has_run)));
         let end = life
             .unwrap_or_else(|panic| WorkerEnd::Failed(format!("panic: {}", panic_text(&*panic))));
         // The pool is gone only when the process is ending.
-        let _ = self.events.send(WorkerEvent::Ended { worker: self.index, has_run, end });
+        let _ = self.events.send(WorkerEvent::Leaves { worker: self.index, has_run, end });
+        // The panic of a drop is on standard error, and the session is gone in any case.
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(runner)));
+        let _ = self.events.send(WorkerEvent::Ended { worker: self.index });
     }
 
-    /// The life until its end. `has_run` becomes true once a batch has run.
-    fn live(&self, has_run: &mut bool) -> WorkerEnd {
+    /// The life until its end. It leaves its session in `kept`. `has_run` becomes true once a batch
+    /// has run.
+    fn live<'a>(&'a self, kept: &mut Option<Runner<'a>>, has_run: &mut bool) -> WorkerEnd {
         let shapes = self.scheduler.shapes();
-        let mut session = match self.engine.open_session(shapes.prepared()) {
+        let session = match self.engine.open_session(shapes.prepared()) {
             Ok(session) => session,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
-        let WarmedUp { measured, mut left } = match self.warm_up(&mut *session) {
+        let (clock, incidents) = (Arc::clone(&self.clock), self.scheduler.incidents());
+        let runner = Runner::new(session, self.index, shapes.clone(), clock, incidents);
+        let runner = kept.insert(runner);
+        let WarmedUp { measured, mut left } = match self.warm_up(&mut *runner.session) {
             Ok(warmed_up) => warmed_up,
             Err(error) => return WorkerEnd::NotOpened(error),
         };
-        session.warmed_up();
-        let (clock, incidents) = (Arc::clone(&self.clock), self.scheduler.incidents());
-        let mut runner = Runner::new(session, self.index, shapes.clone(), clock, incidents);
-        // It is dropped before the session, since a driver may never return from the drop of that.
+        runner.session.warmed_up();
+        // It is dropped before the session.
         let _lost = Lost(self);
         self.scheduler.worker_opened(self.index);
         let ready = WorkerEvent::Ready { worker: self.index, measured, left: left.len() };
@@ -120,7 +128,7 @@ impl Worker {
         while let Some(work) = self.scheduler.next_work(self.index, left.front().copied()) {
             let error = match work {
                 Work::Run(job) => {
-                    let error = self.run_job(&mut runner, job);
+                    let error = self.run_job(runner, job);
                     *has_run |= error.is_none();
                     error
                 }
@@ -160,11 +168,7 @@ impl Worker {
     fn end_after(&self, error: EngineError, failures: u32) -> Option<WorkerEnd> {
         let reason = error.to_string();
         match error {
-            EngineError::ProcessPoisoned(_) => {
-                // Now, and not with the end, which may never come.
-                let _ = self.events.send(WorkerEvent::Poisoned { worker: self.index, reason });
-                Some(WorkerEnd::Dismissed)
-            }
+            EngineError::ProcessPoisoned(_) => Some(WorkerEnd::Poisoned(reason)),
             EngineError::GpuLost(_) => Some(WorkerEnd::Retired(reason)),
             EngineError::SessionLost(_)
             | EngineError::BadPackage(_)

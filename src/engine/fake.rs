@@ -97,6 +97,8 @@ pub struct FakeScript {
     pub faults: HashMap<u64, ScriptedFault>,
     /// How many of the first sessions cannot be opened.
     pub failing_opens: u64,
+    /// How the warm-up of the first session fails.
+    pub failing_warm_up: Option<EngineError>,
     /// How many of the first sessions panic while they are opened.
     pub panicking_opens: u64,
     /// Whether sessions have a rescue precision, which has no faults.
@@ -170,6 +172,7 @@ impl Engine for FakeEngine {
                 .with_words(self.shared.script.words),
             shared: Arc::clone(&self.shared),
             takes_jobs: false,
+            is_first: open == 0,
         }))
     }
 }
@@ -283,6 +286,7 @@ struct FakeSession {
     shared: Arc<FakeShared>,
     /// The worker is warmed up, so the script applies.
     takes_jobs: bool,
+    is_first: bool,
 }
 
 impl FakeSession {
@@ -326,6 +330,8 @@ impl Session for FakeSession {
                 Some(ScriptedFault::NoRows) => self.rows.dense.clear(),
                 Some(ScriptedFault::Panic | ScriptedFault::Fail(_)) | None => {}
             }
+        } else if let (true, Some(error)) = (self.is_first, &self.shared.script.failing_warm_up) {
+            return Err(error.clone());
         }
         self.spread_lost(batch);
         Ok(self.rows.output())

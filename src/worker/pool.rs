@@ -92,6 +92,8 @@ struct PoolThread {
 struct Slot {
     running: bool,
     ready: bool,
+    /// Since when the thread drops its session. It may hang in that.
+    leaving: Option<Moment>,
     /// Its GPU is lost; it is not replaced.
     retired: bool,
     /// Shapes that the worker still has to run while it is idle.
@@ -194,12 +196,16 @@ impl PoolThread {
                     self.slots[worker].left -= done;
                     self.worker_idled(done);
                 }
-                Ok(WorkerEvent::Poisoned { worker, reason }) => self.poisoned(worker, reason),
-                Ok(WorkerEvent::Ended { worker, has_run, end }) => {
+                Ok(WorkerEvent::Leaves { worker, has_run, end }) => {
+                    self.slots[worker].leaving = Some(self.clock.now());
                     if has_run {
                         self.slots[worker].failures = 0;
                     }
-                    self.worker_ended(worker, end);
+                    self.worker_leaves(worker, end);
+                }
+                Ok(WorkerEvent::Ended { worker }) => {
+                    let slot = &mut self.slots[worker];
+                    (slot.running, slot.leaving) = (false, None);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -240,7 +246,7 @@ impl PoolThread {
             Ok(_) => self.slots[worker].running = true,
             Err(error) => {
                 let reason = format!("cannot start a thread: {error}");
-                self.worker_ended(worker, WorkerEnd::NotOpened(EngineError::NotAvailable(reason)));
+                self.worker_leaves(worker, WorkerEnd::NotOpened(EngineError::NotAvailable(reason)));
             }
         }
     }
@@ -259,7 +265,8 @@ impl PoolThread {
 
     fn poll_timeout(&self) -> Duration {
         let now = self.clock.now();
-        let due = self.slots.iter().filter_map(|slot| slot.restart).min();
+        let ended = self.slots.iter().filter(|slot| !slot.running);
+        let due = ended.filter_map(|slot| slot.restart).min();
         due.map_or(self.look_interval(), |due| due.since(now).min(self.look_interval()))
     }
 
@@ -295,8 +302,9 @@ impl PoolThread {
     fn restart_due(&mut self) {
         let now = self.clock.now();
         for worker in 0..self.slots.len() {
-            if self.slots[worker].restart.is_some_and(|due| due <= now) {
-                self.slots[worker].restart = None;
+            let slot = &mut self.slots[worker];
+            if !slot.running && slot.restart.is_some_and(|due| due <= now) {
+                slot.restart = None;
                 self.scheduler.worker_restarted();
                 self.spawn(worker);
             }
@@ -315,7 +323,7 @@ impl PoolThread {
 
     /// Starts the workers of the next width, or ends the start when all workers are ready.
     fn go_on_starting(&mut self) {
-        if self.slots.iter().all(|slot| slot.ready || !slot.running) {
+        if self.slots.iter().all(|slot| slot.ready || slot.retired || !slot.running) {
             self.spawn_next_width();
         }
         if self.slots.iter().all(|slot| slot.ready || slot.retired) {
@@ -358,9 +366,11 @@ impl PoolThread {
         }
     }
 
-    fn worker_ended(&mut self, worker: usize, end: WorkerEnd) {
+    /// Does what need not wait for the thread's end. Only a replacement must: the session before it
+    /// holds the device's memory.
+    fn worker_leaves(&mut self, worker: usize, end: WorkerEnd) {
         let slot = &mut self.slots[worker];
-        (slot.running, slot.ready) = (false, false);
+        slot.ready = false;
         if std::mem::take(&mut slot.left) > 0 && self.left() == 0 && !self.is_starting() {
             self.config.progress.finish();
         }
@@ -374,7 +384,8 @@ impl PoolThread {
             WorkerEnd::Failed(reason) if self.is_starting() => {
                 self.end_start(EngineError::SessionLost(reason));
             }
-            WorkerEnd::NotOpened(EngineError::ProcessPoisoned(reason)) => {
+            WorkerEnd::Poisoned(reason)
+            | WorkerEnd::NotOpened(EngineError::ProcessPoisoned(reason)) => {
                 self.poisoned(worker, reason);
             }
             WorkerEnd::NotOpened(error) => self.replace(worker, &error.to_string()),

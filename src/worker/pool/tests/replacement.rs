@@ -64,3 +64,23 @@ async fn a_worker_is_lost_before_its_session_is_dropped_which_may_never_end() {
         drops.open();
     }
 }
+
+#[tokio::test]
+async fn a_warm_up_that_fails_is_told_before_its_session_is_dropped_which_may_never_end() {
+    let fail = |error: fn(String) -> EngineError| error("scripted".to_owned());
+    for error in [EngineError::SessionLost, EngineError::ProcessPoisoned, EngineError::GpuLost] {
+        let (drops, failing_warm_up) = (Gate::closed(), Some(fail(error)));
+        let script = FakeScript { drops: Some(drops.clone()), failing_warm_up, ..faults([]) };
+        let clock = Arc::new(RealClock::new());
+        let pool = TestPool::starting(clock, 2, script, WatchdogConfig::default());
+        let started = pool.workers.wait_ready();
+        drops.wait_for_runs(1);
+        if fail(error) == EngineError::GpuLost("scripted".to_owned()) {
+            started.expect("the other worker serves");
+            pool.run(&[ids(1, 9)]).await.expect("it runs");
+        } else {
+            assert_eq!(started.expect_err("it ends the start"), fail(error));
+        }
+        drops.open();
+    }
+}
