@@ -287,15 +287,34 @@ impl PoolThread {
         if let Some(late) = stood_still(&mut self.looked, self.clock.now(), interval) {
             tracing::warn!(paused_ms = late.as_millis(), "this process stood still for some time");
             self.scheduler.pass_over(late);
+            let leaving = self.slots.iter_mut().filter_map(|slot| slot.leaving.as_mut());
+            leaving.for_each(|since| *since = *since + late);
         }
+        let millis = limit.as_millis();
         for worker in self.scheduler.give_up_stuck(limit) {
-            let reason =
-                format!("worker {worker} has run one batch for {} ms or more", limit.as_millis());
+            let reason = format!("worker {worker} has run one batch for {millis} ms or more");
             tracing::error!(worker, reason, "a worker is stuck; its requests get 503");
-            if self.config.watchdog.exit_on_stuck {
-                self.scheduler.close();
-                self.status.failed.send_replace(Some(reason));
+            self.end_if_wanted(reason);
+        }
+        let now = self.clock.now();
+        for worker in 0..self.slots.len() {
+            let slot = &mut self.slots[worker];
+            // Nobody waits for the end of one that is not replaced.
+            let hangs = |since: &mut Moment| !slot.retired && now.since(*since) >= limit;
+            if slot.leaving.take_if(hangs).is_some() {
+                let reason =
+                    format!("worker {worker} has given its session back for {millis} ms or more");
+                tracing::error!(worker, reason, "a worker is stuck; it cannot be replaced");
+                self.end_if_wanted(reason);
             }
+        }
+    }
+
+    /// Ends the process for a stuck worker if `--exit-on-stuck` says so.
+    fn end_if_wanted(&self, reason: String) {
+        if self.config.watchdog.exit_on_stuck {
+            self.scheduler.close();
+            self.status.failed.send_replace(Some(reason));
         }
     }
 

@@ -84,3 +84,15 @@ async fn a_warm_up_that_fails_is_told_before_its_session_is_dropped_which_may_ne
         drops.open();
     }
 }
+
+#[tokio::test]
+async fn a_session_whose_drop_never_ends_ends_the_process_that_is_to_end() {
+    let lost = ScriptedFault::Fail(EngineError::SessionLost("scripted".into()));
+    let drops = Gate::closed();
+    let script = FakeScript { drops: Some(Arc::clone(&drops)), ..faults([(0, lost)]) };
+    let pool = TestPool::watched(1, script, watchdog(true));
+    pool.run(&[ids(1, 9)]).await.expect_err("its session is lost");
+    assert!(within(pool.workers.failed()).await.contains("has given its session back"));
+    assert_eq!(pool.workers.shutdown(Duration::ZERO).await, 1, "its thread hangs");
+    drops.open();
+}
