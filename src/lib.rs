@@ -28,3 +28,4 @@ mod supervisor;
 mod telemetry;
 
 pub use cli::run;
+pub use shutdown::end;

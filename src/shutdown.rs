@@ -1,6 +1,6 @@
-//! Signals that ask the process to end, and signals that must not end it.
+//! Signals that ask the process to end, signals that must not end it, and the end itself.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -9,6 +9,16 @@ use tokio::time::timeout;
 /// A second signal within this time is a repetition of the first: GNU `timeout` signals its child,
 /// and then the whole group with the child in it.
 const REPEATED: Duration = Duration::from_millis(500);
+
+/// Ends the process with this code, and without the exit handlers of libraries: a thread that loads
+/// a model, builds a plan or is stuck may still be in an engine's library, whose handlers would
+/// take away what it uses.
+#[expect(unsafe_code, reason = "only a function in C does it")]
+pub fn end(code: u8) -> ! {
+    let _ = io::stdout().flush();
+    // SAFETY: it runs nothing of this process.
+    unsafe { libc::_exit(code.into()) }
+}
 
 /// The signals that ask for a drain: SIGTERM from supervisors, SIGINT from terminals, and SIGHUP
 /// from a terminal that was closed.

@@ -254,7 +254,7 @@ fn pure_modules_touch_nothing_outside() {
 #[test]
 fn unsafe_code_is_only_where_it_is_allowed() {
     let allowed =
-        ["engine/tensorrt/ffi", "engine/cuda", "engine/openvino/mapped", "allocator", "main"];
+        ["engine/tensorrt/ffi", "engine/cuda", "engine/openvino/mapped", "allocator", "shutdown"];
     assert_none(&uses(&["unsafe "], outside(&allowed)));
 }
 

@@ -73,7 +73,6 @@ pub(super) use with_tensorrt::build_engine;
 mod with_tensorrt {
     use std::io::{self, Write};
     use std::path::Path;
-    use std::process;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::thread;
@@ -89,7 +88,7 @@ mod with_tensorrt {
     use crate::engine::tensorrt::ffi::{LayerTime, Library, Observer};
     use crate::engine::tensorrt::plan::parse_profiles;
     use crate::engine::tensorrt::{TensorRtEngine, TensorRtOptions};
-    use crate::shutdown::Signals;
+    use crate::shutdown::{Signals, end};
     use clock::RealClock;
     use model::package::ModelPackage;
     use model::package::manifest::plan::{PlanEntry, PlanFlavour};
@@ -99,7 +98,7 @@ mod with_tensorrt {
     use settings::limits::GPU_BATCH_TOKENS;
 
     /// What a shell gives a process that SIGINT ended.
-    const EXIT_INTERRUPTED: i32 = 130;
+    const EXIT_INTERRUPTED: u8 = 130;
 
     /// Builds the plan; progress goes to standard error, the result to standard output.
     pub(in crate::cli) fn build_engine(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
@@ -152,7 +151,7 @@ mod with_tensorrt {
             Ok(built) => report(package, &built),
             Err(error) if error.is_cancelled() => {
                 eprintln!("duovec: cancelled; {} is as it was", package.display());
-                process::exit(EXIT_INTERRUPTED);
+                end(EXIT_INTERRUPTED);
             }
             Err(error) => Err(error.into()),
         }
@@ -231,7 +230,7 @@ mod with_tensorrt {
             signals.next().await;
             told.store(true, Ordering::Relaxed);
             signals.another().await;
-            process::exit(EXIT_INTERRUPTED);
+            end(EXIT_INTERRUPTED);
         };
         thread::Builder::new()
             .name("duovec-signals".to_owned())
