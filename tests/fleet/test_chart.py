@@ -329,4 +329,4 @@ def test_a_rolling_update_with_late_endpoints_loses_no_request() -> None:
             pod.end()
     assert len(statuses) > 50
     assert set(statuses) == {200}
-    assert 2.0 <= took < pod_spec["terminationGracePeriodSeconds"] - 10
+    assert 2.0 <= took < pod_spec["terminationGracePeriodSeconds"] - 18
