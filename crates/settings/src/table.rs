@@ -158,7 +158,9 @@ settings! {
             with 503 and fails readiness; 0 waits for ever";
         /// Its supervisor starts it again. Else readiness fails until the batch ends after all.
         exit_on_stuck: bool = "false", read::word,
-            "exit-on-stuck", "BOOL", "whether such a batch ends the process, with code 1";
+            "exit-on-stuck", "BOOL",
+            "whether such a batch ends the process, with code 1, or a failed session that its \
+            driver keeps for as long";
     }
 
     /// What bounds the queue, the batches and the cache.
