@@ -34,6 +34,12 @@ class Vocabulary:
         return sorted(token_id for token_id in found if token_id is not None)
 
     @property
+    def wordless_ids(self) -> list[int]:
+        """These and all others that stand for no word."""
+        added = self.tokenizer.get_added_tokens_decoder().items()
+        return sorted({*self.special_ids, *(token for token, about in added if about.special)})
+
+    @property
     def separator(self) -> int | None:
         """The token behind which those of a pair of texts have type 1; none if all have type 0."""
         pair = self.tokenizer.encode("a", "a")

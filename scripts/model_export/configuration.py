@@ -40,49 +40,64 @@ length_penalty repetition_penalty temperature top_k top_p sentence_transformers 
 """Keys that say nothing of vectors or logits: training, kernels, heads for other tasks."""
 
 
-class Configuration:
+class Configuration(JsonFile):
     """One file; every key that is asked for counts as understood."""
 
     def __init__(self, path: Path) -> None:
-        self._stored = JsonFile(path)
-        self._demand = self._stored.demand
-        self.family = self._family()
+        super().__init__(path)
+        self._known: set[str] = set()
+        families = {kind: family for family in FAMILIES for kind in family.model_types}
+        found = families.get(self.get("model_type"))
+        self.demand(found is not None, "model_type", f"only {', '.join(families)} are known")
+        self.family: Family = found
+        key = "quantization_config"
+        self.demand(not self.get(key), key, QUANTIZED)
+        own = f"the code of {found.name} models is not run, and only theirs is known"
+        self.demand(not self.get("auto_map") or found.own_code, "auto_map", own)
+        for key, allowed in found.required.items():
+            known = " or ".join(repr(value) for value in allowed if value is not None)
+            wanted = f"only {known or 'no value'} can be exported of {found.name} models"
+            self.demand(self.get(key) in allowed, key, wanted)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._known.add(key)
+        return super().get(key, default)
 
     @property
     def is_classifier(self) -> bool:
         """Whether it has a head that judges texts."""
-        named = self._get("architectures") or []
+        named = self.get("architectures") or []
         return any(name.endswith("ForSequenceClassification") for name in named)
 
     def sizes(self) -> Config:
         """Those of the network."""
         keys = {name: self._first(names) for name, names in SIZES.items()}
-        absent = {name for name in ("key_heads", "head_width") if self._get(keys[name]) is None}
+        absent = {name for name in ("key_heads", "head_width") if self.get(keys[name]) is None}
         absent |= set() if self.family.has("emb.type") else {"type_rows"}
         # gte-base-en-v1.5 has no types of tokens.
         least = {"type_rows": 0}
         found = {n: self.whole(k, least.get(n, 1)) for n, k in keys.items() if n not in absent}
         hidden, heads = found["hidden"], found["heads"]
         share = f"{heads} heads cannot share it"
-        self._demand("head_width" in found or hidden % heads == 0, keys["hidden"], share)
-        self._demand(heads % found.get("key_heads", 1) == 0, keys["key_heads"], share)
+        self.demand("head_width" in found or hidden % heads == 0, keys["hidden"], share)
+        self.demand(heads % found.get("key_heads", 1) == 0, keys["key_heads"], share)
         for name, usual in (("key_heads", heads), ("head_width", hidden // heads)):
             if found.get(name) == usual:
                 del found[name]
         key = self._first(NORM_EPSILON)
-        epsilon = self.family.norm_epsilon or self._get(key)
+        epsilon = self.family.norm_epsilon or self.get(key)
         is_small = isinstance(epsilon, float) and 0.0 < epsilon < 0.1
-        self._demand(is_small, key, "it is not a small number")
+        self.demand(is_small, key, "it is not a small number")
         config = Config(**{"type_rows": 0} | found, layer_norm_epsilon=epsilon)
         # What the scores are divided by, squared.
         scalar, size = "query_pre_attn_scalar", config.head_size
-        is_usual = self._get(scalar) in (None, size)
-        self._demand(is_usual, scalar, f"only {size}, the width of a head, can be exported")
+        is_usual = self.get(scalar) in (None, size)
+        self.demand(is_usual, scalar, f"only {size}, the width of a head, can be exported")
         return config
 
     def padding(self) -> int:
         """The padding's id; where no position depends on it, it only fills rows."""
-        if self._get("pad_token_id") is None and not self.family.padding_has_positions:
+        if self.get("pad_token_id") is None and not self.family.padding_has_positions:
             return 0
         return self.whole("pad_token_id", 0)
 
@@ -91,7 +106,7 @@ class Configuration:
         family = self.family
         if not family.rotary:
             return ()
-        kinds = self._get("layer_types")
+        kinds = self.get("layer_types")
         if kinds is None and family.full_every:
             step = self.whole(family.full_every, 1)
             kinds = [LOCAL if layer % step else FULL for layer in range(sizes.layers)]
@@ -99,7 +114,7 @@ class Configuration:
             kinds = [FULL] * sizes.layers
         is_known = isinstance(kinds, list) and set(kinds) <= set(family.rotary)
         wanted = f"{sizes.layers} are needed, each one of {', '.join(family.rotary)}"
-        self._demand(is_known and len(kinds) == sizes.layers, "layer_types", wanted)
+        self.demand(is_known and len(kinds) == sizes.layers, "layer_types", wanted)
         found = {}
         for kind in set(kinds):
             window = self.whole(family.window, 2) // 2 if kind == LOCAL else None
@@ -108,93 +123,71 @@ class Configuration:
 
     def whole(self, key: str, least: int) -> int:
         """The number of a key."""
-        value = self._get(key)
+        value = self.get(key)
         is_whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        self._demand(is_whole, key, f"a number from {least} is needed")
+        self.demand(is_whole, key, f"a number from {least} is needed")
         return value
 
     def dimensions(self, width: int) -> list[int]:
         """Ascending; beginnings of a vector of `width` numbers that are vectors too."""
         key = "matryoshka_dimensions"
-        found = self._get(key) or []
+        found = self.get(key) or []
         is_list = isinstance(found, list) and all(type(d) is int and 0 < d <= width for d in found)
-        self._demand(is_list, key, f"a list of numbers from 1 to {width} is needed")
+        self.demand(is_list, key, f"a list of numbers from 1 to {width} is needed")
         return sorted(set(found) - {width})
 
     def scorer(self) -> tuple[Scorer, Pooling]:
         """The head of a cross-encoder, and what the head is given."""
         self._demand_head("dense1", "cross-encoders", "architectures")
         found = self.family.scorer
-        labels = self._get("id2label")
+        labels = self.get("id2label")
         one = "a cross-encoder with one label, the score, is needed"
-        self._demand(isinstance(labels, dict) and len(labels) == 1, "id2label", one)
+        self.demand(isinstance(labels, dict) and len(labels) == 1, "id2label", one)
         for key, usual in (("classifier_activation", found.activation), ("classifier_bias", False)):
-            self._demand(self._get(key) in (None, usual), key, f"only {usual} can be exported")
-        pooling = self._get(found.pooling) or "cls"
-        self._demand(pooling in ("cls", "mean"), found.pooling, "cls or mean is needed")
+            self.demand(self.get(key) in (None, usual), key, f"only {usual} can be exported")
+        pooling = self.get(found.pooling) or "cls"
+        self.demand(pooling in ("cls", "mean"), found.pooling, "cls or mean is needed")
         return found, Pooling(pooling)
 
     def words_are_tied(self) -> bool:
         """Whether the last product of the head that guesses masked words is the word table."""
         self._demand_head("words", "SPLADE models", "model_type")
-        return self._get("tie_word_embeddings") is not False
+        return self.get("tie_word_embeddings") is not False
 
     def _demand_head(self, part: str, models: str, key: str) -> None:
         """Refuses a family whose description does not have it."""
         known = ", ".join(family.name for family in FAMILIES if family.has(part))
         why = f"{models} of {known} can be exported, and none of {self.family.name}"
-        self._demand(self.family.has(part), key, why)
+        self.demand(self.family.has(part), key, why)
 
     def check_all_is_known(self) -> None:
         """After all else was asked for: a key that nobody understands may change the vectors."""
         known = [*self._known, *f"{HARMLESS} {self.family.harmless}".split()]
-        self._stored.demand_known(
-            lambda key: not self._stored[key] or any(fnmatch(key, one) for one in known)
-        )
-
-    def _family(self) -> Family:
-        self._known: set[str] = set()
-        families = {kind: family for family in FAMILIES for kind in family.model_types}
-        family = families.get(self._get("model_type"))
-        self._demand(family is not None, "model_type", f"only {', '.join(families)} are known")
-        assert family is not None
-        quantization = "quantization_config"
-        self._demand(not self._get(quantization), quantization, QUANTIZED)
-        own = f"the code of {family.name} models is not run, and only theirs is known"
-        self._demand(not self._get("auto_map") or family.own_code, "auto_map", own)
-        for key, allowed in family.required.items():
-            known = " or ".join(repr(value) for value in allowed if value is not None)
-            wanted = f"only {known or 'no value'} can be exported of {family.name} models"
-            self._demand(self._get(key) in allowed, key, wanted)
-        return family
+        self.demand_known(lambda key: not self[key] or any(fnmatch(key, one) for one in known))
 
     def _rotary(self, kind: str, width: int) -> Rotary:
         """By any of the ways in which transformers has written it."""
-        about, kinds = self._get("rope_parameters") or {}, self.family.rotary
+        about, kinds = self.get("rope_parameters") or {}, self.family.rotary
         # What is said of no kind holds where there is only one.
         general = about if len(kinds) == 1 else {}
         wanted = f"what it says must be of one of {', '.join(kinds)}"
-        self._demand(bool(general) or set(about) <= set(kinds), "rope_parameters", wanted)
-        about = about.get(kind, general) | (self._get("rope_scaling") or {})
+        self.demand(bool(general) or set(about) <= set(kinds), "rope_parameters", wanted)
+        about = about.get(kind, general) | (self.get("rope_scaling") or {})
         self._known.update(kinds[kind])
         way = about.get("rope_type", about.get("type", "default"))
         key = THETA if THETA in about else self._first(kinds[kind])
-        theta = about.get(key, self._stored.get(key))
+        theta = about.get(key, super().get(key))
         factor = about.get("factor", 1.0) if way != "default" else 1.0
         for name, value in about.items():
             is_known = name in (THETA, "factor") or value in ROTARY.get(name, (None,))
-            self._demand(is_known, name, "it cannot be exported", value)
+            self.demand(is_known, name, "it cannot be exported", value)
         for name, value in ((key, theta), ("factor", factor)):
             is_number = isinstance(value, int | float) and value >= 1
-            self._demand(is_number, name, "a number from 1 is needed", value)
+            self.demand(is_number, name, "a number from 1 is needed", value)
         if way == "ntk":
             theta, factor = theta * factor, factor ** (2 / width)
         return Rotary(float(theta), float(factor))
 
-    def _get(self, key: str) -> Any:
-        self._known.add(key)
-        return self._stored.get(key)
-
     def _first(self, keys: tuple[str, ...]) -> str:
         """The first key that is there, or else the one that most models have."""
-        return next((key for key in keys if key in self._stored), keys[0])
+        return next((key for key in keys if key in self), keys[0])

@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from default_package import checks, command, manifest, vocabulary
-from default_package.choices import Pooling, Precision
+from default_package.choices import Precision
 from default_package.command import say
 from default_package.errors import PackageError
 
-from . import half, kept, measured, sentence, snapshot, splade
-from .sentence import Wishes
+from . import half, kept, measured, modules, sentence, snapshot
 
 
 def run(options: argparse.Namespace) -> None:
@@ -41,7 +40,7 @@ def export_named(options: argparse.Namespace) -> None:
         revision = kept.revision(options)
         commit = key or hub.resolve(name, revision)
         with kept.locked(name):
-            folder = hub.fetch(name, commit, _wishes(options))
+            folder = hub.fetch(name, commit, options)
         export_from(options, folder, name, commit)
         kept.note(name, revision, commit)
 
@@ -79,11 +78,11 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
 
 def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:
     """What --model asks for, from the folder with its files; what was typed wins over them."""
-    wishes, names = _wishes(options), os.listdir(folder)
-    said = snapshot.check(folder, names, wishes)
-    if snapshot.COLBERT_FILE in names and not wishes.tokens and not said.kind:
+    said = snapshot.check(folder, names := os.listdir(folder), options)
+    if snapshot.COLBERT_FILE in names and not said.tokens and not said.kind:
         say("token vectors are left out: --token-vectors takes them in")
-    prompts, typed = _prompts(options), {}
+    prompts, typed = {"query": options.query_prompt, "passage": options.passage_prompt}, {}
+    prompts = {kind: text for kind, text in prompts.items() if text is not None}
     if prompts:
         files = [said.sources["prompts"]] if said.prompts else []
         typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *files])
@@ -91,7 +90,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         flags = ["--query-prompt", "--passage-prompt"] if said.scorer else []
         named = ", ".join([*flags, "--shorter-vectors"])
         raise PackageError(f"not for models such as {name}, which is {said.what}: {named}")
-    encoder = snapshot.open_encoder(folder, said, wishes)
+    encoder = snapshot.open_encoder(folder, said)
     width = encoder.architecture.width
     dimensions = said.network.dimensions(width)
     if dimensions:
@@ -116,7 +115,7 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         about["kind"] = said.kind
     values = {"max_input_tokens": encoder.architecture.max_input_tokens}
     values["pooling"] = said.pooling.value
-    values["sparse"] = f"the {splade.KEPT} strongest words of a text"
+    values["sparse"] = f"the {modules.KEPT} strongest words of a text"
     for field, source in about["sources"].items():
         say(f"  {field}: {(about | values)[field] or 'none'} ({source})")
     words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
@@ -129,18 +128,8 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
         with_types=said.scorer is not None and snapshot.tells_pairs_apart(folder, encoder.sizes),
         quiet=questions is not None,
     )
-    weights = splade.question_weights(questions, words) if questions else None
+    weights = modules.question_weights(questions, words) if questions else None
     return manifest.Plan(encoder, words, about, weights)
-
-
-def _wishes(options: argparse.Namespace) -> Wishes:
-    pooling = Pooling(options.pooling) if options.pooling else None
-    return Wishes(pooling, not options.no_sparse, options.token_vectors, options.max_tokens)
-
-
-def _prompts(options: argparse.Namespace) -> dict[str, str]:
-    typed = {"query": options.query_prompt, "passage": options.passage_prompt}
-    return {kind: text for kind, text in typed.items() if text is not None}
 
 
 def published_license(folder: Path) -> str:

@@ -3,9 +3,10 @@
 Where that is, which hub is asked and with which token are that library's own settings: HF_HOME,
 HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE. Small files come first and are checked, so that a model which
 cannot be served is refused before its weights are fetched. No pickle is ever executed: see
-`torch_file`.
+`stored`.
 """
 
+import argparse
 import errno
 import re
 from collections.abc import Iterator
@@ -21,14 +22,13 @@ from default_package import vocabulary
 from default_package.command import demand_room, digest, say
 from default_package.errors import PackageError
 
-from . import modules, snapshot, splade, stored
+from . import modules, snapshot, stored
 from .configuration import Configuration
-from .sentence import Wishes
 
 SMALL = f"""{snapshot.TOKENIZER_FILE} {snapshot.HEAD_FILE} tokenizer_config.json
 sentence_*_config.json config_sentence_transformers.json */config.json README.md *.index.json
 *_SparseStaticEmbedding/model.safetensors *_SparseStaticEmbedding/pytorch_model.bin
-{splade.ROUTES} {splade.TABLE}""".split()
+{modules.ROUTES} {modules.TABLE}""".split()
 """What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A hub's name for a large file is its SHA-256."""
@@ -64,25 +64,25 @@ def resolve(name: str, revision: str) -> str:
         return HfApi().resolve_revision(name, revision=revision).resolved
 
 
-def fetch(name: str, commit: str, wishes: Wishes) -> Path:
-    """The folder with a model's files. Wishes are needed to tell what must be refused."""
+def fetch(name: str, commit: str, options: argparse.Namespace) -> Path:
+    """The folder with a model's files. Options are needed to tell what must be refused."""
     with _explained(name, commit):
         folder = _small_files(name, commit, ["config.json", modules.NAME])
         with _named(name, commit, folder):
             Configuration(folder / "config.json")
-            more = [snapshot.COLBERT_FILE] if wishes.tokens else []
+            more = [snapshot.COLBERT_FILE] if options.token_vectors else []
             places = [module.place for module in modules.read(folder) if module.kind == "Dense"]
             more += [f"{place}/{file}" for place in places for file in stored.FILES]
             _small_files(name, commit, [*SMALL, *more])
             sizes = _sizes(name, commit, folder)
-            said = snapshot.check(folder, sizes, wishes)
+            said = snapshot.check(folder, sizes, options)
             files = snapshot.weight_files(folder, sizes)
             architecture = snapshot.read_config(said)
             vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
             absent = [file for file in files if not (folder / file).exists()]
             if absent and all(file.endswith(".safetensors") for file in files):
                 headers = _headers(name, commit, files)
-                snapshot.open_encoder(folder, said, Wishes(sparse=False), headers)
+                snapshot.open_encoder(folder, said, headers)
         _check_room(name, sum(sizes[file] for file in absent))
         for at, file in enumerate(absent):
             say(f"fetching {file} ({sizes[file] / 1e6:.0f} MB), {at + 1} of {len(absent)}")

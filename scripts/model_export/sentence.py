@@ -6,16 +6,14 @@ defaults are those of sentence-transformers 6.1.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from default_package.choices import CROSS_ENCODER, SPARSE, Pooling
 from default_package.errors import JsonFile, PackageError, read_json
 from families.family import Scorer
 
-from . import modules, splade
+from . import modules
 from .configuration import Configuration
-from .modules import Module
-from .splade import Splade
+from .modules import Module, Splade
 
 SCALED = "mean_sqrt_len_tokens"
 """The mean times a number, which a Dense module sees, and which the length 1 takes away."""
@@ -30,35 +28,23 @@ POOLINGS = {
 MODE = "pooling_mode"
 ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 """The file of the Transformer module is named after one, in this order."""
-PLAIN = {
-    "do_lower_case": False,
-    "transformer_task": "feature-extraction",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    "module_output_name": "token_embeddings",
+VECTORS = "a model of one dense vector a text"
+WORDS = "a model of lexical weights"
+MODELS = {
+    "SentenceTransformer": (VECTORS, "feature-extraction", "last_hidden_state", "token_embeddings"),
+    "CrossEncoder": ("a cross-encoder", "sequence-classification", "logits", "scores"),
+    "SparseEncoder": (WORDS, "fill-mask", "logits", "token_embeddings"),
 }
-"""Key of the Transformer module -> the only value that can be served, and the default."""
-PLAIN_OF_PAIRS = PLAIN | {
-    "transformer_task": "sequence-classification",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-    "module_output_name": "scores",
-}
-"""That of cross-encoders."""
-PLAIN_OF_WORDS = PLAIN | {
-    "transformer_task": "fill-mask",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-}
-"""That of SPLADE models. MLMTransformer, the older name of their module, says none of it."""
-TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs", *PLAIN}
+"""Kind of model -> what it is, its task, what gives the network's output, and the name of that: the
+only ones that can be served. MLMTransformer, the older module of SPLADE models, says none of it."""
+TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs"}
+TRANSFORMER_KEYS |= {"do_lower_case", "transformer_task", "modality_config", "module_output_name"}
 POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
 ORDER = "Transformer Pooling( Dense)*( Normalize)?"
 ORDER_TOLD = "Transformer, Pooling, Dense and Normalize, in this order,"
 """Of modules that make vectors."""
 MODEL = "config_sentence_transformers.json"
 MODEL_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
-KINDS = {
-    "SentenceTransformer": "a model of one dense vector a text",
-    "SparseEncoder": "a model of lexical weights",
-}
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype"}
 """They choose a kernel, a precision, or a layer whose output is not used."""
 PASSAGES = ("document", "passage", "corpus")
@@ -66,20 +52,6 @@ PASSAGES = ("document", "passage", "corpus")
 TOKENS_MIN = 3
 NETWORK = "config.json"
 """Where no file says less, a text has as many tokens as the network has positions."""
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What was typed of the vectors that a package shall have."""
-
-    pooling: Pooling | None = None
-    """Wins over what the model's files say."""
-    sparse: bool = True
-    """Whether the model's lexical head is taken in."""
-    tokens: bool = False
-    """Whether its head for token vectors is."""
-    tokens_max: int | None = None
-    """Of a text; wins too."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +71,9 @@ class Sentence:
     """What makes a score of the vector; cross-encoders alone have one."""
     splade: Splade | None = None
     """Of models that have no vector."""
+    sparse: bool = True
+    """Whether a lexical head is taken in, and whether one for token vectors is."""
+    tokens: bool = False
 
     @property
     def kind(self) -> str | None:
@@ -108,55 +83,42 @@ class Sentence:
     @property
     def what(self) -> str:
         """In a sentence."""
-        return "a cross-encoder" if self.scorer else "a model of lexical weights"
+        return "a cross-encoder" if self.scorer else WORDS
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     """That of the model in `folder`; `pooling` wins over what its files say."""
-    network = Configuration(folder / NETWORK)
-    parts = modules.read(folder)
+    network, parts = Configuration(folder / NETWORK), modules.read(folder)
+    path, sources, scorer, splade = folder / modules.NAME, {}, None, None
     # A classifier without modules that make vectors.
     if pooling is None and network.is_classifier and {p.kind for p in parts} <= {"Transformer"}:
-        return _of_pairs(folder, parts, network)
-    if pooling is Pooling.SPLADE or (pooling is None and splade.is_named(parts)):
-        return _of_words(folder, parts, network)
-    if parts:
-        modules.check(folder / modules.NAME, parts, ORDER, ORDER_TOLD)
-    sources = {"pooling": "--pooling"}
-    if pooling is None:
-        path = folder / (parts[1].place if parts else "1_Pooling") / "config.json"
-        pooling, key = _pooling(path, parts)
-        sources["pooling"] = f"{path.relative_to(folder)}, {key}"
-    normalizes = bool(parts) and parts[-1].kind == "Normalize"
-    tokens_max, sources["max_input_tokens"] = _tokens_max(folder)
-    prompts, default, sources["prompts"] = _prompts(folder, normalizes)
-    return Sentence(pooling, tokens_max, prompts, default, sources, network)
-
-
-def _of_pairs(folder: Path, parts: list[Module], network: Configuration) -> Sentence:
-    if parts:
-        modules.check(folder / modules.NAME, parts, "Transformer", "Transformer")
-    scorer, pooling = network.scorer()
-    tokens_max, source = _tokens_max(folder, PLAIN_OF_PAIRS)
-    about = _known(folder / MODEL, {*MODEL_KEYS, "activation_fn"})
-    only, key = "CrossEncoder", "model_type"
-    about.demand(about.get(key, only) == only, key, f"its architecture is that of a {only}")
-    none = not any((about.get("prompts") or {}).values())
-    about.demand(none, "prompts", "those of a cross-encoder cannot be served")
-    sources = {"pooling": f"{NETWORK}, architectures", "max_input_tokens": source}
-    return Sentence(pooling, tokens_max, {}, None, sources, network, scorer)
-
-
-def _of_words(folder: Path, parts: list[Module], network: Configuration) -> Sentence:
-    network.words_are_tied()
-    found, source = splade.read(folder, parts)
-    if found.questions:
-        source += f"; questions: {found.questions.relative_to(folder)}"
-    sources = {"sparse": source}
-    tokens_max, sources["max_input_tokens"] = _tokens_max(folder, PLAIN_OF_WORDS)
-    prompts, default, sources["prompts"] = _prompts(folder, True, "SparseEncoder")
-    # The weight of each token in the mean says which tokens a text has.
-    return Sentence(Pooling.MEAN, tokens_max, prompts, default, sources, network, splade=found)
+        kind, normalizes = "CrossEncoder", True
+        if parts:
+            modules.check(path, parts, "Transformer", "Transformer")
+        scorer, pooling = network.scorer()
+        sources["pooling"] = f"{NETWORK}, architectures"
+    elif pooling is Pooling.SPLADE or (pooling is None and modules.makes_words(parts)):
+        kind, normalizes = "SparseEncoder", True
+        network.words_are_tied()
+        splade, sources["sparse"] = modules.splade(folder, parts)
+        if splade.questions:
+            sources["sparse"] += f"; questions: {splade.questions.relative_to(folder)}"
+        # The weight of each token in the mean says which tokens a text has.
+        pooling = Pooling.MEAN
+    else:
+        kind, normalizes = "SentenceTransformer", bool(parts) and parts[-1].kind == "Normalize"
+        if parts:
+            modules.check(path, parts, ORDER, ORDER_TOLD)
+        sources["pooling"] = "--pooling"
+        if pooling is None:
+            path = folder / (parts[1].place if parts else "1_Pooling") / "config.json"
+            pooling, key = _pooling(path, parts)
+            sources["pooling"] = f"{path.relative_to(folder)}, {key}"
+    tokens_max, sources["max_input_tokens"] = _tokens_max(folder, kind)
+    prompts, default, source = _prompts(folder, normalizes, kind)
+    if not scorer:
+        sources["prompts"] = source
+    return Sentence(pooling, tokens_max, prompts, default, sources, network, scorer, splade)
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:
@@ -188,14 +150,22 @@ def _pooling(path: Path, parts: list[Module]) -> tuple[Pooling, str]:
     return POOLINGS[modes[0]], MODE if stored.get(MODE) or not old else old[0]
 
 
-def _tokens_max(folder: Path, plain: dict[str, Any] = PLAIN) -> tuple[int | None, str]:
+def _tokens_max(folder: Path, kind: str) -> tuple[int | None, str]:
     """And what says so; the tokenizer's file is asked when the module's does not say."""
     paths = [folder / f"sentence_{name}_config.json" for name in ENCODERS]
     stored = _known(next((p for p in paths if p.exists()), paths[0]), TRANSFORMER_KEYS)
-    lowers = stored.get("do_lower_case") is True and _lowers_anyway(folder)
+    _, task, output, name = MODELS[kind]
+    way = {"text": {"method": "forward", "method_output_name": output}}
+    plain = {"do_lower_case": False, "transformer_task": task}
+    plain |= {"modality_config": way, "module_output_name": name}
+    if stored.get("do_lower_case") is True:
+        normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
+        steps = normalizer.get("normalizers", [normalizer])
+        # Where the tokenizer makes all letters small by itself, it changes nothing.
+        if any(s.get("type") == "Lowercase" or s.get("lowercase") is True for s in steps):
+            del plain["do_lower_case"]
     for key, only in plain.items():
-        is_plain = stored.get(key, only) == only or (key == "do_lower_case" and lowers)
-        stored.demand(is_plain, key, f"only {only!r} can be served")
+        stored.demand(stored.get(key, only) == only, key, f"only {only!r} can be served")
     for key in ("model_args", "model_kwargs"):
         if others := sorted(set(stored.get(key) or {}) - HARMLESS_ARGUMENTS):
             raise PackageError(f"{stored.path} has {others[0]!r} in {key}: it cannot be served")
@@ -213,20 +183,17 @@ def _tokens_max(folder: Path, plain: dict[str, Any] = PLAIN) -> tuple[int | None
     return (int(found), f"{stored.path.name}, {key}") if found < 1 << 24 else (None, NETWORK)
 
 
-def _lowers_anyway(folder: Path) -> bool:
-    """Whether the tokenizer makes all letters small by itself."""
-    normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
-    steps = normalizer.get("normalizers", [normalizer])
-    return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
-
-
-def _prompts(
-    folder: Path, normalizes: bool, only: str = "SentenceTransformer"
-) -> tuple[dict[str, str], str | None, str]:
+def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str], str | None, str]:
     """Those of queries and passages by the server's names, the default one, and what says so."""
-    stored = _known(folder / MODEL, MODEL_KEYS)
-    key, wanted = "model_type", f"only {only}, {KINDS[only]}, can be served"
-    stored.demand(stored.get(key, only) == only, key, wanted)
+    of_pairs = kind == "CrossEncoder"
+    stored = _known(folder / MODEL, MODEL_KEYS | ({"activation_fn"} if of_pairs else set()))
+    told = "its architecture is that of a CrossEncoder"
+    told = told if of_pairs else f"only {kind}, {MODELS[kind][0]}, can be served"
+    stored.demand(stored.get("model_type", kind) == kind, "model_type", told)
+    if of_pairs:
+        none = not any((stored.get("prompts") or {}).values())
+        stored.demand(none, "prompts", "those of a cross-encoder cannot be served")
+        return {}, None, ""
     measure = stored.get("similarity_fn_name") or "cosine"
     if measure != "cosine" and not normalizes:
         raise PackageError(

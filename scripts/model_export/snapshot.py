@@ -3,6 +3,7 @@
 They are checked before any is read.
 """
 
+import argparse
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -10,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from default_package.choices import Pooling
 from default_package.encoder import (
     WORD_TABLE,
     Architecture,
     Config,
+    Dense,
     Encoder,
     SparseHead,
     Words,
@@ -23,11 +26,10 @@ from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
 from families.family import Family
 
-from . import dense, kept, sentence, splade, stored
+from . import kept, modules, sentence, stored
 from .configuration import QUANTIZED
-from .sentence import Sentence, Wishes
-from .stored import Stored
-from .torch_file import FLOATS
+from .sentence import Sentence
+from .stored import FLOATS, Stored
 
 OLDER_NAMES = {
     # BERT's first releases were converted with these, and were never renamed.
@@ -45,45 +47,55 @@ COLBERT_FILE = "colbert_linear.pt"
 """Lies beside it in BGE-M3, and gives each token a vector."""
 
 
-def open_encoder(
-    folder: Path, said: Sentence, wishes: Wishes, weights: Mapping[str, Any] | None = None
-) -> Encoder:
+def open_encoder(folder: Path, said: Sentence, headers: Mapping[str, Any] | None = None) -> Encoder:
     """Finds the weights and checks the name and shape of each against config.json.
 
-    `weights` are those of the folder. Without heads, shapes and types are enough to check a model
-    whose weights are not there yet.
+    `headers`, shapes and types by name, are enough to check a model whose weights are not there
+    yet, but for its heads.
     """
     architecture = read_config(said)
-    sizes, family = architecture.sizes, architecture.family
+    sizes, family, weights = architecture.sizes, architecture.family, headers
     if weights is None:
         files = weight_files(folder, os.listdir(folder))
         weights = {name: one for file in files for name, one in stored.read(folder / file).items()}
-    prefix = _prefix(folder, weights, published_name(family, WORD_TABLE)[0])
-    _check_depth(weights, prefix, architecture)
+    # What stands before every name, as it does before this one: nothing, `bert.`, `roberta.` …
+    words = published_name(family, WORD_TABLE)[0]
+    prefixes = [name.removesuffix(words) for name in weights if name.endswith(words)]
+    if len(prefixes) != 1:
+        raise PackageError(f"the weights in {folder} have {len(prefixes)} tables {words}, not 1")
+    # More layers than config.json tells would give another model without a word.
+    layer = re.escape(prefixes[0] + family.published["fo"].partition("#")[0]) + r"(\d+)\."
+    numbers = [int(found[1]) for name in weights if (found := re.match(layer, name))]
+    if (depth := max(numbers, default=-1) + 1) > sizes.layers:
+        raise PackageError(f"the weights have {depth} layers, config.json says {sizes.layers}")
     behind: dict[str, Stored] = {}
     if not said.scorer:
-        modules, behind = dense.read(folder, sizes.hidden)
-        architecture = replace(architecture, dense=modules)
-    if wishes.tokens:
-        behind |= _token_head(folder, sizes.hidden)
-        architecture = replace(architecture, token_width=behind["tok.w"].shape[0])
+        dense, behind = modules.dense(folder, sizes.hidden)
+        architecture = replace(architecture, dense=dense)
+    if said.tokens and headers is None:
+        where, found = f"the numbers in {COLBERT_FILE}", stored.read(folder / COLBERT_FILE)
+        # The file says how wide a token's vector is.
+        width = (*found["weight"].shape, 0)[0] if "weight" in found else 0
+        behind["tok.w"] = _take(found, "weight", (width, sizes.hidden), where)
+        behind["tok.b"] = _take(found, "bias", (width,), where)
+        architecture = replace(architecture, token_width=width)
     shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | tensor_shapes(architecture)
 
     def take(name: str) -> Stored:
         published, sharers = published_name(family, name)
-        published = published if published.startswith("*") else prefix + published
+        published = published if published.startswith("*") else prefixes[0] + published
         if said.scorer and name.startswith("dense1"):
             score = _take(weights, published, (1, *shapes[name][1:]))
-            return dense.beside_steady(score, name)
+            return modules.beside_steady(score, name)
         rows = [shapes[sharer][0] for sharer in sharers]
         found = _take(weights, published, (sum(rows), *shapes[name][1:]))
         start = sum(rows[: sharers.index(name)])
         return found if len(rows) == 1 else found.rows(start, shapes[name])
 
     tensors = {name: behind.get(name) or take(name) for name in shapes}
-    with_head = wishes.sparse and said.kind is None
     # The `classifier` of a classifier of texts gives no lexical weights.
     name = None if said.network.is_classifier else family.head
+    with_head = said.sparse and said.kind is None and headers is None
     head = _head(folder, weights, sizes.hidden, name) if with_head else None
     return Encoder(architecture, lambda name, rows: tensors[name].read(rows), head)
 
@@ -100,11 +112,14 @@ def published_name(family: Family, name: str) -> tuple[str, list[str]]:
     return f"{published}.{'bias' if kind == '.b' else 'weight'}", sharers
 
 
-def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
-    """What the small files say of a model that can be served; `names` are all that it has."""
-    said = sentence.read(folder, wishes.pooling)
-    if wishes.tokens_max:
-        said = replace(said, tokens_max=wishes.tokens_max)
+def check(folder: Path, names: Collection[str], options: argparse.Namespace) -> Sentence:
+    """What the small files and the command line say of a model that can be served; `names` are all
+    files that it has."""
+    with_sparse, with_tokens = not options.no_sparse, options.token_vectors
+    said = sentence.read(folder, Pooling(options.pooling) if options.pooling else None)
+    said = replace(said, sparse=with_sparse, tokens=with_tokens)
+    if options.max_tokens:
+        said = replace(said, tokens_max=options.max_tokens)
         said.sources["max_input_tokens"] = "--max-tokens"
     if TOKENIZER_FILE not in names:
         raise PackageError(
@@ -113,20 +128,20 @@ def check(folder: Path, names: Collection[str], wishes: Wishes) -> Sentence:
         )
     _check_normalizer(folder, said.network.family)
     if said.kind:
-        if wishes.tokens:
+        if with_tokens:
             raise PackageError(f"--token-vectors is for models of vectors: {folder} is {said.what}")
-        if said.splade and not wishes.sparse:
+        if said.splade and not with_sparse:
             raise PackageError(f"--no-sparse leaves nothing of {folder}: it is {said.what}")
         return said
     is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
-    if wishes.sparse and is_bge_m3 and HEAD_FILE not in names:
+    if with_sparse and is_bge_m3 and HEAD_FILE not in names:
         raise PackageError(
             f"{folder / HEAD_FILE} is missing, the sparse head of BGE-M3: add the file, or say "
             "--no-sparse for dense vectors alone"
         )
-    if wishes.tokens and not wishes.sparse:
+    if with_tokens and not with_sparse:
         raise PackageError("--token-vectors and --no-sparse do not go together: leave one out")
-    if wishes.tokens and COLBERT_FILE not in names:
+    if with_tokens and COLBERT_FILE not in names:
         raise PackageError(
             f"{folder / COLBERT_FILE} is missing, the head for token vectors that BGE-M3 has: add "
             "the file, or leave --token-vectors out"
@@ -152,17 +167,16 @@ def _check_normalizer(folder: Path, family: Family) -> None:
 def weight_files(folder: Path, names: Collection[str]) -> list[str]:
     """Of all files, the one of the weights, or the parts that its index names."""
     for name in stored.FILES:
+        index = folder / f"{name}.index.json"
         if name in names:
             return [name]
-        if (index := f"{name}.index.json") in names:
-            return _parts(folder / index, names)
-    raise PackageError(
-        f"{folder} has no weights that can be read, neither {' nor '.join(stored.FILES)}: save "
-        "the model with save_pretrained of transformers and name that folder"
-    )
-
-
-def _parts(index: Path, names: Collection[str]) -> list[str]:
+        if index.name in names:
+            break
+    else:
+        raise PackageError(
+            f"{folder} has no weights that can be read, neither {' nor '.join(stored.FILES)}: save "
+            "the model with save_pretrained of transformers and name that folder"
+        )
     parts = read_json(index).get("weight_map")
     if not isinstance(parts, dict):
         raise PackageError(f"{index} has no weight_map")
@@ -171,24 +185,6 @@ def _parts(index: Path, names: Collection[str]) -> list[str]:
         if Path(name).name != name or name not in names:
             raise PackageError(f"{index} names {name!r}, which is no file beside it")
     return found
-
-
-def _prefix(folder: Path, weights: Mapping[str, Stored], words: str) -> str:
-    """What stands before every name, as it does before `words`: nothing, `bert.`, `roberta.` …"""
-    found = [name.removesuffix(words) for name in weights if name.endswith(words)]
-    if len(found) != 1:
-        raise PackageError(f"the weights in {folder} have {len(found)} tables {words}, not 1")
-    return found[0]
-
-
-def _check_depth(weights: Mapping[str, Stored], prefix: str, architecture: Architecture) -> None:
-    """More layers than config.json tells would give another model without a word."""
-    before, _, _ = architecture.family.published["fo"].partition("#")
-    pattern = re.compile(re.escape(prefix + before) + r"(\d+)\.")
-    numbers = [int(found[1]) for name in weights if (found := pattern.match(name))]
-    layers = architecture.sizes.layers
-    if max(numbers, default=-1) >= layers:
-        raise PackageError(f"the weights have {max(numbers) + 1} layers, config.json says {layers}")
 
 
 def _take(
@@ -235,14 +231,6 @@ def _head(
     return SparseHead(weight.tolist(), float(bias[0]), f"the model's own {name} layer")
 
 
-def _token_head(folder: Path, hidden: int) -> dict[str, Stored]:
-    """Weight and bias by our names; the file says how wide a token's vector is."""
-    where, found = f"the numbers in {COLBERT_FILE}", stored.read(folder / COLBERT_FILE)
-    width = (*found["weight"].shape, 0)[0] if "weight" in found else 0
-    weight = _take(found, "weight", (width, hidden), where)
-    return {"tok.w": weight, "tok.b": _take(found, "bias", (width,), where)}
-
-
 def tells_pairs_apart(folder: Path, sizes: Config) -> bool:
     """Whether the tokens of a pair's second text have a type of their own."""
     about = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
@@ -267,7 +255,7 @@ def fitted(
     if with_types:
         found = replace(found, separator=words.separator)
     if quiet and found.words:
-        silent = tuple(splade.special_tokens(words))
+        silent = tuple(words.wordless_ids)
         found = replace(found, words=replace(found.words, silent=silent))
     return replace(encoder, architecture=found)
 
@@ -275,8 +263,11 @@ def fitted(
 def read_config(said: Sentence) -> Architecture:
     """The snapshot's architecture."""
     stored, scorer, words = said.network, said.scorer, said.splade
-    sizes, family = stored.sizes(), stored.family
-    head = dense.of_pairs(scorer, sizes.hidden, normed=family.has("dense0.ln")) if scorer else ()
+    sizes, family, head = stored.sizes(), stored.family, ()
+    if scorer:
+        # The score is the first of the two numbers of the second product.
+        first = Dense(sizes.hidden, scorer.biased, scorer.activation, family.has("dense0.ln"))
+        head = (first, Dense(2, biased=True))
     found = Architecture(
         sizes=sizes,
         family=family,
@@ -285,7 +276,7 @@ def read_config(said: Sentence) -> Architecture:
         attentions=stored.attentions(sizes),
         dense=head,
         tokens_max=said.tokens_max,
-        words=words and Words(splade.KEPT, words.logarithms, stored.words_are_tied()),
+        words=words and Words(modules.KEPT, words.logarithms, stored.words_are_tied()),
     )
     stored.check_all_is_known()
     if (said.tokens_max or 0) > found.max_input_tokens:

@@ -22,9 +22,9 @@ from default_package.encoder import WORD_TABLE, Architecture, Config, Encoder, W
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import FAMILIES, TINY, random_encoder
-from model_export import sentence, snapshot, stored, torch_file
+from model_export import sentence, snapshot, stored
 from model_export.snapshot import published_name
-from model_export.torch_file import FLOATS
+from model_export.stored import FLOATS
 
 TOKENIZER = TINY / "tokenizer.json"
 ROWS = 450
@@ -174,9 +174,9 @@ def change(path: Path, **keys: Any) -> None:
 
 
 def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
-    wishes = sentence.Wishes(tokens=(folder / snapshot.COLBERT_FILE).exists())
     said = sentence.read(folder, pooling)
-    encoder = snapshot.open_encoder(folder, said, wishes)
+    said = replace(said, tokens=(folder / snapshot.COLBERT_FILE).exists())
+    encoder = snapshot.open_encoder(folder, said)
     tokenizer = folder / snapshot.TOKENIZER_FILE
     if said.scorer is None or not tokenizer.exists():
         return encoder
@@ -249,7 +249,7 @@ class Pickle:
         return self.raw(b".")
 
 
-STORAGE = {kind: storage for storage, kind in torch_file.STORAGES.items()}
+STORAGE = {kind: storage for storage, kind in stored.STORAGES.items()}
 
 
 def write_torch(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:

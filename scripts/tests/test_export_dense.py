@@ -14,7 +14,7 @@ from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime, batch
 from fixtures import FAMILIES
-from model_export.dense import ACTIVATIONS
+from model_export.modules import ACTIVATIONS
 
 KINDS = {name.rpartition(".")[2]: name for name in ACTIVATIONS}
 """Class of torch -> its whole name."""

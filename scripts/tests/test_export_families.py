@@ -17,8 +17,7 @@ from default_package.runtime import Runtime, alone, batch, room
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
 from model_export import stored
-from model_export.dense import STEADY
-from model_export.splade import KEPT
+from model_export.modules import KEPT, STEADY
 
 COSINE_MIN = 0.999999
 WEIGHT_MAX = 1e-4

@@ -16,7 +16,7 @@ from default_package.errors import PackageError
 from default_package.runtime import Runtime
 from fixtures import FAMILIES
 from model_export import sentence, snapshot
-from model_export.dense import STEADY
+from model_export.modules import STEADY
 from quantization.score import Package
 
 TASK = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
@@ -88,11 +88,11 @@ def test_a_classifier_of_texts_gives_no_lexical_weights(tmp_path: Path) -> None:
 def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(folder: Path) -> None:
     headers = snapshots.headers(folder)
     said = sentence.read(folder)
-    snapshot.open_encoder(folder, said, sentence.Wishes(), headers)
+    snapshot.open_encoder(folder, said, headers)
     for name in ("classifier.dense.bias", "classifier.out_proj.weight"):
         less = {key: one for key, one in headers.items() if key != name}
         with pytest.raises(PackageError, match=f"the weights lack the tensor {name}"):
-            snapshot.open_encoder(folder, said, sentence.Wishes(), less)
+            snapshot.open_encoder(folder, said, less)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 from export_snapshots import Pickle
 
 from default_package.errors import PackageError
-from model_export import torch_file
-from model_export.stored import read
+from model_export.stored import NAMES, read
 
 VALUES = {
     "a.weight": np.arange(-6, 6, dtype=np.float32).reshape(3, 4) / 8,
@@ -100,7 +99,7 @@ def test_a_pickle_that_is_no_table_is_refused(tmp_path: Path, pickle: bytes, mes
 
 
 @pytest.mark.parametrize("by_attribute", [False, True])
-@pytest.mark.parametrize("symbol", torch_file.NAMES)
+@pytest.mark.parametrize("symbol", NAMES)
 def test_a_pickle_cannot_change_what_it_names(
     tmp_path: Path, symbol: tuple[str, str], *, by_attribute: bool
 ) -> None:

@@ -21,7 +21,7 @@ from default_package.reference import ReferenceEncoder
 from default_package.runtime import Runtime
 from families import BERT
 from fixtures import FAMILIES
-from model_export import sentence, snapshot, splade, stored
+from model_export import modules, sentence, snapshot, stored
 from quantization.score import Package
 
 TABLE = "idf.json"
@@ -98,9 +98,9 @@ def test_a_model_without_modules_is_one_of_words_when_it_is_said_so(tmp_path: Pa
     with pytest.raises(PackageError, match="or splade for lexical weights"):
         sentence.read(folder)
     said = sentence.read(folder, Pooling.SPLADE)
-    assert said.splade == splade.Splade(1, folder / TABLE)
+    assert said.splade == modules.Splade(1, folder / TABLE)
     (folder / TABLE).unlink()
-    assert sentence.read(folder, Pooling.SPLADE).splade == splade.Splade(1, None)
+    assert sentence.read(folder, Pooling.SPLADE).splade == modules.Splade(1, None)
     manifest = unchecked(folder, "--pooling", "splade")
     assert manifest["sources"]["sparse"] == "--pooling"
     assert "questions" not in manifest["sparse"]
@@ -156,11 +156,11 @@ def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(
     folder = copied(f"{family}-words", tmp_path)
     headers = snapshots.headers(folder)
     said = sentence.read(folder)
-    snapshot.open_encoder(folder, said, sentence.Wishes(), headers)
+    snapshot.open_encoder(folder, said, headers)
     first = {"bert": "cls.predictions.transform.dense", "distilbert": "vocab_transform"}[family]
     less = {key: one for key, one in headers.items() if key != f"{first}.bias"}
     with pytest.raises(PackageError, match=f"the weights lack the tensor {first}.bias"):
-        snapshot.open_encoder(folder, said, sentence.Wishes(), less)
+        snapshot.open_encoder(folder, said, less)
 
 
 def test_the_bias_of_words_has_either_of_its_names(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_the_bias_of_words_has_either_of_its_names(tmp_path: Path) -> None:
     names = {"cls.predictions.bias": "cls.predictions.decoder.bias"}
     renamed = {names.get(name, name): one for name, one in whole.items()}
     said = sentence.read(folder)
-    found = snapshot.open_encoder(folder, said, sentence.Wishes(), renamed)
+    found = snapshot.open_encoder(folder, said, renamed)
     bias = whole["cls.predictions.bias"].read()
     np.testing.assert_array_equal(found.tensor("words.b"), bias)
 

@@ -34,7 +34,7 @@ impl ModelKind {
 /// Numbers of a point that stands for a score.
 const POINT: usize = 2;
 
-/// The second one in front of the norm; `scripts/model_export/dense.py` writes it.
+/// The second one in front of the norm; `scripts/model_export/modules.py` writes it.
 const STEADY: f32 = 4.0;
 
 /// Refuses what a model of its kind cannot have.
