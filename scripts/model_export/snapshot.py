@@ -90,7 +90,8 @@ def open_encoder(folder: Path, said: Sentence, headers: Mapping[str, Any] | None
         rows = [shapes[sharer][0] for sharer in sharers]
         found = _take(weights, published, (sum(rows), *shapes[name][1:]))
         start = sum(rows[: sharers.index(name)])
-        return found if len(rows) == 1 else found.rows(start, shapes[name])
+        is_part = len(rows) > 1 and headers is None
+        return found.rows(start, shapes[name]) if is_part else found
 
     tensors = {name: behind.get(name) or take(name) for name in shapes}
     # The `classifier` of a classifier of texts gives no lexical weights.

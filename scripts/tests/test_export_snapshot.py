@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from default_package.errors import PackageError
 from families import BERT, XLM_ROBERTA
 from families.family import Family
 from fixtures import random_encoder
-from model_export import snapshot
+from model_export import sentence, snapshot
 
 
 def rewrite(folder: Path, tensors: dict[str, np.ndarray]) -> None:
@@ -184,6 +185,21 @@ def test_a_tokenizer_that_transformers_reads_otherwise_is_refused(
         return
     with pytest.raises(PackageError, match=f"tokenizer_config.json has {key}.* goes by it, and "):
         snapshot.check(folder, os.listdir(folder), options)
+
+
+@pytest.mark.parametrize("family", ["gte", "modernbert", "nomic-bert"])
+def test_shapes_are_enough_to_check_a_tensor_that_several_share(
+    tmp_path: Path, family: str
+) -> None:
+    folder = snapshots.copied(family, tmp_path)
+    headers, said = snapshots.headers(folder), sentence.read(folder)
+    snapshot.open_encoder(folder, said, headers)
+    [name] = (
+        name for name in headers if re.search(r"0\.attn?(ention)?\.(Wqkv|qkv_proj)\.weight", name)
+    )
+    headers[name].shape[0] += 1
+    with pytest.raises(PackageError, match=f"tensor {name} of the weights has shape"):
+        snapshot.open_encoder(folder, said, headers)
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"])
