@@ -22,7 +22,7 @@ def main() -> int:
     out = command.DEFAULT_FOLDER
     parser.add_argument("--out", type=Path, default=out, help="folder of the package")
     command.add_wheel_options(parser)
-    return command.run("default_package.make", parser.parse_args())
+    return command.run("default_package.wheel", parser.parse_args())
 
 
 if __name__ == "__main__":

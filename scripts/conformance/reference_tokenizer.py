@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from default_package.tokenizer import CHARSMAP_RULE, ZERO_WIDTH_JOINER, charsmap
+from default_package.wheel import CHARSMAP_RULE, ZERO_WIDTH_JOINER, charsmap
 
 FIRST_NORMAL = 4
 """XLM-R's ids: `<s> <pad> </s> <unk>`, then the pieces of the model file behind its own three."""

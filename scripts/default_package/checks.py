@@ -1,15 +1,19 @@
-"""Runs a written package with OpenVINO and compares it with itself, and with what the numpy
-reference says in the manifest.
+"""Runs graphs on this machine's CPU with OpenVINO, lays texts out in rows as they take them, and
+compares what a written package gives with what the numpy reference says in the manifest.
 
-Each raises PackageError when its limit is missed; those of a whole graph print one line to stderr.
+A batch is `[rows, length]`; a row has a text, or several one behind the other. A text gives one
+dense vector, so it has one span. A check raises PackageError when its limit is missed; those of a
+whole graph print one line to stderr.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino
 
 from . import manifest
 from .choices import Precision
@@ -17,42 +21,117 @@ from .command import say
 from .encoder import Architecture
 from .errors import PackageError
 from .reference import Found, cosine
-from .runtime import SPAN_TOKENS, Batch, Runtime, batch, room
 
+SPAN_TOKENS = 8  # room that a span takes at least, since a row has a span for each so many tokens
+Arrays = dict[str, np.ndarray]  # inputs or outputs of a graph by their names
 NEIGHBOURS_COSINE_MIN = 0.999999
-NEIGHBOURS_WEIGHT_MAX = 1e-5
-"""Sums of f32 in another order."""
-ROUNDS = 3
-"""Each with other neighbours."""
-ROWS = 3
-"""That all texts share."""
+NEIGHBOURS_WEIGHT_MAX = 1e-5  # sums of f32 in another order
+ROUNDS = 3  # each with other neighbours
+ROWS = 3  # that all texts share
 MADE_UP_TEXTS = 24
-LONGEST = 512
-"""Of the texts that are made up."""
+LONGEST = 512  # of the texts that are made up
+LIMITS = {
+    # Sums of f32 in another order, and a word table that is rounded to f16.
+    Precision.FP32: {"dense_cosine_min": 0.99999, "sparse_max_abs": 0.002},
+    # All weights rounded to f16; sums are f32 here.
+    Precision.FP16: {"dense_cosine_min": 0.9999, "sparse_max_abs": 0.005},
+    # The same with three bits fewer: e5-small's are within 0.99996 and 0.0092 on 159 texts.
+    Precision.BF16: {"dense_cosine_min": 0.999, "sparse_max_abs": 0.02},
+}
+"""How far a graph may be from the reference, in the words of the manifest."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How far a graph may be from the reference."""
+class Place:
+    """Where a text is in its batch."""
 
-    dense_cosine_min: float
-    token_weight_max: float
-
-    def of(self, words: object) -> "Limits":
-        """Those of a model that weighs any `words`, if it does: weights go up to 3, and errors of
-        logits come through whole in small ones."""
-        room = manifest.WORDS_ROOM if words else 1
-        return Limits(self.dense_cosine_min, room * self.token_weight_max)
+    text: int  # its number among those that were laid out
+    row: int
+    segment: int  # its number in the row, which is its span's too
+    tokens: slice  # its positions of the row
 
 
-LIMITS = {
-    # Sums of f32 in another order, and a word table that is rounded to f16.
-    Precision.FP32: Limits(0.99999, 0.002),
-    # All weights rounded to f16; sums are f32 here.
-    Precision.FP16: Limits(0.9999, 0.005),
-    # The same with three bits fewer: e5-small's are within 0.99996 and 0.0092 on 159 texts.
-    Precision.BF16: Limits(0.999, 0.02),
-}
+@dataclass(frozen=True)
+class Batch:
+    """What a graph runs at once."""
+
+    inputs: Arrays
+    places: list[Place]
+
+    def split(self, ran: Arrays) -> dict[int, Found]:
+        """The graph's outputs, by the number of the text."""
+        found = {}
+        for at in self.places:
+            vectors, words = ran.get("token_vectors"), None
+            if "words" in ran:
+                both = (ran[name][at.row, at.segment] for name in ("words", "word_weights"))
+                pairs = zip(*(row.tolist() for row in both), strict=True)
+                words = {word: weight for word, weight in pairs if weight > 0.0}
+            found[at.text] = Found(
+                ran["dense"][at.row, at.segment],
+                ran["token_weights"][at.row, at.tokens],
+                None if vectors is None else vectors[at.row, at.tokens],
+                words,
+            )
+        return found
+
+
+def alone(sequence: Sequence[int], pooling: str = "mean") -> Batch:
+    """One text in a row that has no padding."""
+    return batch([sequence], [[0]], len(sequence), 0, pooling)
+
+
+def batch(
+    sequences: Sequence[Sequence[int]], rows: list[list[int]], length: int, pad: int, pooling: str
+) -> Batch:
+    """The sequences whose numbers are in `rows`; a row without any is padding."""
+    ids = np.full((len(rows), length), pad, np.int32)
+    positions = np.zeros((len(rows), length), np.int32)
+    segments = np.full((len(rows), length), -1, np.int32)
+    spans = max(1, length // SPAN_TOKENS)
+    span_weights = np.zeros((len(rows), spans, length), np.float32)
+    places = []
+    for row, texts in enumerate(rows):
+        start = 0
+        for segment, text in enumerate(texts):
+            count = len(sequences[text])
+            tokens = slice(start, start + count)
+            ids[row, tokens] = sequences[text]
+            positions[row, tokens] = np.arange(count)
+            segments[row, tokens] = segment
+            counted = {"cls": tokens.start, "last": tokens.stop - 1}.get(pooling, tokens)
+            span_weights[row, segment, counted] = 1.0 / (count if counted is tokens else 1)
+            places.append(Place(text, row, segment, tokens))
+            start += room(count)
+    inputs = {"input_ids": ids, "positions": positions, "segments": segments}
+    return Batch(inputs | {"span_weights": span_weights}, places)
+
+
+def room(count: int) -> int:
+    """Tokens of a row that a text of `count` takes."""
+    return max(count, SPAN_TOKENS)
+
+
+class Runtime:
+    """A compiled model, which computes in f32 but for what the graph rounds itself."""
+
+    def __init__(self, path: Path) -> None:
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        self.compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+
+    def run_rows(self, inputs: Arrays) -> Arrays:
+        """All outputs of a batch; token weights are zeros for a graph without a head."""
+        result = self.compiled(inputs)
+        found = {port.any_name: np.array(result[port]) for port in self.compiled.outputs}
+        return {"token_weights": np.zeros(inputs["input_ids"].shape, np.float32)} | found
+
+    def run_batch(self, batch: Batch) -> dict[int, Found]:
+        """What is found for each text of a batch, by its number."""
+        return batch.split(self.run_rows(batch.inputs))
+
+    def run(self, sequences: Sequence[Sequence[int]], pooling: str) -> list[Found]:
+        """What is found for each sequence of token ids, which runs alone."""
+        return [self.run_batch(alone(sequence, pooling))[0] for sequence in sequences]
 
 
 def demand(holds: bool, failure: str) -> None:
@@ -64,21 +143,16 @@ def demand(holds: bool, failure: str) -> None:
 def sparse_distance(
     found: dict[int, float], expected: dict[int, float], kept: int | None = None
 ) -> float:
-    """Largest absolute difference; an absent id weighs zero.
+    """Largest absolute difference; an absent id weighs zero. Where the strongest `kept` are there,
+    an absent one weighs at most as much as the weakest."""
 
-    Where the strongest `kept` are there, an absent one weighs at most as much as the weakest.
-    """
+    def of(weights: dict[int, float], others: dict[int, float], key: int) -> float:
+        least = (others.get(key, 0.0), *weights.values()) if len(weights) == kept else (0.0,)
+        return weights.get(key, min(least))
+
     keys = found.keys() | expected.keys()
-
-    def of(weights: dict[int, float], key: int, other: float) -> float:
-        least = min([other, *weights.values()]) if len(weights) == kept else 0.0
-        return weights.get(key, least)
-
-    def distance(key: int) -> float:
-        one, other = found.get(key, 0.0), expected.get(key, 0.0)
-        return abs(of(found, key, other) - of(expected, key, one))
-
-    return max(map(distance, keys), default=0.0)
+    distances = (abs(of(found, expected, key) - of(expected, found, key)) for key in keys)
+    return max(distances, default=0.0)
 
 
 def least_cosine(found: Found, expected: Found) -> float:
@@ -90,7 +164,7 @@ def least_cosine(found: Found, expected: Found) -> float:
     return float(products.sum(axis=-1).min(initial=1.0))
 
 
-def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> None:
+def check_canary(runtime: Runtime, content: dict[str, Any], limits: dict[str, float]) -> None:
     """The manifest's golden numbers, read back from the file."""
     canary = content["canary"]
     [row] = runtime.run([canary["token_ids"]], content["pooling"])
@@ -104,17 +178,15 @@ def check_canary(runtime: Runtime, content: dict[str, Any], limits: Limits) -> N
     golden = {int(token_id): weight for token_id, weight in canary["sparse"]}
     distance = sparse_distance(of_text, golden, sparse.get("words"))
     say(f"canary: cosine {similarity:.8f}, largest sparse difference {distance:.6f}")
-    demand(similarity >= limits.dense_cosine_min, "vectors of the canary")
-    demand(distance <= limits.token_weight_max, "sparse weights of the canary")
+    demand(similarity >= limits["dense_cosine_min"], "vectors of the canary")
+    demand(distance <= limits["sparse_max_abs"], "sparse weights of the canary")
 
 
 def check_neighbours(
     runtime: Runtime, network: Architecture, seed: int = 0, word_max: float = NEIGHBOURS_WEIGHT_MAX
 ) -> None:
     """No text sees another one: its outputs are those that it has alone, whatever is beside it.
-
-    Padding gives zeros. Weights of words may differ by `word_max`.
-    """
+    Padding gives zeros. Weights of words may differ by `word_max`."""
     choose = random.Random(seed)
     texts = made_up(network, choose)
     alone = runtime.run(texts, network.pooling.value)
@@ -149,11 +221,9 @@ def made_up(network: Architecture, choose: random.Random) -> list[list[int]]:
     longest = min(network.max_input_tokens, LONGEST)
     ids = [i for i in range(network.sizes.vocab_rows) if i != network.pad_token_id]
     words = choose.sample(ids, min(len(ids), longest))
-    counts = [1, 2, longest - 1, longest]
-    while len(counts) < MADE_UP_TEXTS:
-        # As many short ones as long ones.
-        counts.append(round(longest ** choose.random()))
-    return [choose.choices(words, k=count) for count in counts]
+    # As many short ones as long ones.
+    more = (round(longest ** choose.random()) for _ in range(MADE_UP_TEXTS - 4))
+    return [choose.choices(words, k=count) for count in [1, 2, longest - 1, longest, *more]]
 
 
 def crowded(texts: list[list[int]], network: Architecture, choose: random.Random) -> Batch:
@@ -168,10 +238,10 @@ def crowded(texts: list[list[int]], network: Architecture, choose: random.Random
 
 def run_all(folder: Path, network: Architecture, precision: Precision) -> None:
     """All checks of the package in `folder`."""
-    content, limits = manifest.read(folder), LIMITS[precision].of(network.words)
+    content, limits = manifest.read(folder), manifest.roomy(LIMITS[precision], network.words)
     runtime = Runtime(folder / "model.onnx")
     # Sums that are added up in another order may be rounded to the next logit of 16 bits.
     single = precision is Precision.FP32
-    word_max = NEIGHBOURS_WEIGHT_MAX if single else limits.token_weight_max
+    word_max = NEIGHBOURS_WEIGHT_MAX if single else limits["sparse_max_abs"]
     check_neighbours(runtime, network, word_max=word_max)
     check_canary(runtime, content, limits)

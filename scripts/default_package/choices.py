@@ -10,8 +10,7 @@ class Pooling(Enum):
     CLS = "cls"
     MEAN = "mean"
     LAST = "last"
-    SPLADE = "splade"
-    """For exports alone: lexical weights of any words, and no vector."""
+    SPLADE = "splade"  # for exports alone: lexical weights of any words, and no vector
 
 
 class Precision(Enum):
@@ -22,8 +21,7 @@ class Precision(Enum):
     FP32 = "fp32"
 
 
-FORMAT_VERSION = 2
-"""Of what a graph takes and gives: the second has several texts in a row."""
+FORMAT_VERSION = 2  # of what a graph takes and gives: the second has several texts in a row
 NORMALIZATIONS = ("sentencepiece", "huggingface")
 """Of an XLM-R tokenizer: as the model was trained, or as most other servers have it."""
 CANARY = (
@@ -31,8 +29,7 @@ CANARY = (
     "Быстрый ответ важен. 今天的天气很好。 検索は速いですか。 هل يعمل الخادم؟ "
     "डेटा 42 सही है। 한국어도 됩니다."
 )
-CROSS_ENCODER, SPARSE = "cross-encoder", "sparse"
-"""Kinds of models beside those of vectors."""
+CROSS_ENCODER, SPARSE = "cross-encoder", "sparse"  # kinds of models beside those of vectors
 
 DEFAULT_PACKAGE: dict[str, Any] = {
     "model_id": "multilingual-e5-small",

@@ -31,8 +31,7 @@ OF_LOAD = ("DUOVEC_PACKAGE", "DUOVEC_TEST_BINARY")
 STARTED = "DUOVEC_ENVIRONMENT_STARTED"
 """Set for the process in the environment, so that one that lacks a package cannot loop."""
 ROOT = SCRIPTS.parent
-DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE["model_id"]
-"""Where the default package is."""
+DEFAULT_FOLDER = ROOT / "engines" / DEFAULT_PACKAGE["model_id"]  # where the default package is
 CHUNK_BYTES = 1 << 20
 LOCK, REPLACED = "duovec.lock", "replaced"
 """In a working folder: its process's lock, and the package that makes way for the new one."""
@@ -52,12 +51,10 @@ def run(
     answered: Callable[[argparse.Namespace], bool] = lambda _: False,
     load: bool = False,
 ) -> int:
-    """The work of a command: `run(options)` of the module `work`; exit status as in `guarded`.
-
-    The module is imported here, in an environment that has its packages, and not at the head of
-    the command: so any Python answers --help and refuses what was mistyped. There is nothing to do
-    where `answered` says so. A command that puts `load` on a server gets a package and a binary.
-    """
+    """The work of a command: `run(options)` of the module `work`; exit status as in `guarded`. The
+    module is imported here, in an environment that has its packages, and not at the head of the
+    command: so any Python answers --help and refuses what was mistyped. There is nothing to do
+    where `answered` says so. A command that puts `load` on a server gets a package and a binary."""
 
     def body() -> None:
         if answered(options):
@@ -78,19 +75,14 @@ def guarded(body: Callable[[], None]) -> int:
         say(f"error: {error}")
         return 1
     except OSError as error:
-        say(f"error: {_describe(error)}")
+        told = f"{error.filename or 'a file'}: {error.strerror or error}"
+        full = "the disk is full: free some room and run again"
+        say(f"error: {full if error.errno == errno.ENOSPC else told}")
         return 1
     except KeyboardInterrupt:
         say("interrupted: nothing was changed")
         return 130
     return 0
-
-
-def _describe(error: OSError) -> str:
-    """A system error as one sentence that says what to do."""
-    if error.errno == errno.ENOSPC:
-        return "the disk is full: free some room and run again"
-    return f"{error.filename or 'a file'}: {error.strerror or error}"
 
 
 def add_wheel_options(parser: argparse.ArgumentParser) -> None:
@@ -118,11 +110,9 @@ def cache_folder() -> Path:
 
 def enter(*more: Path, load: bool = False) -> None:
     """Goes on where REQUIREMENTS and the lists `more` are installed, in the versions they name, and
-    for a command of `load` where OF_LOAD are set.
-
-    Elsewhere this process becomes the same command in the environment of lib/setup.sh, which is
-    made first if need be, as scripts/serve.sh makes it.
-    """
+    for a command of `load` where OF_LOAD are set. Elsewhere this process becomes the same command
+    in the environment of lib/setup.sh, which is made first if need be, as scripts/serve.sh makes
+    it."""
     # The programs that a command starts are to see nothing of it.
     is_started = os.environ.pop(STARTED, None) is not None
     lists = (REQUIREMENTS, *more, *([TEST_REQUIREMENTS] if load else []))
@@ -132,9 +122,8 @@ def enter(*more: Path, load: bool = False) -> None:
     if not absent:
         return
     if is_started:
-        raise PackageError(
-            f"the Python environment lacks {', '.join(absent)}: remove {sys.prefix} and run again"
-        )
+        cure = f"remove {sys.prefix} and run again"
+        raise PackageError(f"the Python environment lacks {', '.join(absent)}: {cure}")
     os.environ[STARTED] = "1"
     wanted = ["--load"] if load else map(str, lists)
     command = ["bash", str(SCRIPTS / "lib/python.sh"), *wanted, "--", *sys.argv]
@@ -142,25 +131,22 @@ def enter(*more: Path, load: bool = False) -> None:
 
 
 def missing(path: Path) -> list[str]:
-    """Lines `name==version` of a list that this interpreter does not have."""
+    """Lines `name==version` of a list that this interpreter does not have; a name may end in
+    extras, as in `package[extra]`."""
     lines = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
-    return [line for line in lines if line and not _installed(*line.split("=="))]
-
-
-def _installed(name: str, version: str) -> bool:
-    """`name` may end in extras, as in `package[extra]`."""
-    try:
-        return importlib.metadata.version(name.partition("[")[0]) == version
-    except importlib.metadata.PackageNotFoundError:
-        return False
+    absent = []
+    for line in filter(None, lines):
+        name, version = line.split("==")
+        here = importlib.metadata.distributions(name=name.partition("[")[0])
+        if version not in [one.version for one in here][:1]:
+            absent.append(line)
+    return absent
 
 
 @contextmanager
 def working_folder(beside: Path) -> Iterator[Path]:
-    """A folder on the disk of `beside`, so that results can be renamed into place.
-
-    It is gone afterwards in any case; where the process is killed, when the next one comes.
-    """
+    """A folder on the disk of `beside`, so that results can be renamed into place. It is gone
+    afterwards in any case; where the process is killed, when the next one comes."""
     beside.parent.mkdir(parents=True, exist_ok=True)
     clear_left(beside)
     prefix, place = f".{beside.name}.", beside.parent
@@ -221,7 +207,13 @@ def _lock_file(path: Path) -> IO[str]:
 def replacing(out: Path, free_bytes_min: int = 0) -> Iterator[Path]:
     """An empty folder, which takes the place of the package at `out` when all went well."""
     started = time.monotonic()
-    _check_place(out, free_bytes_min)
+    is_package = (out / "manifest.json").is_file()
+    if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):
+        raise PackageError(f"{out} exists and is not a package: choose another --out")
+    if out.is_mount():
+        raise PackageError(f"{out} is a mount point, which cannot be replaced: name a folder in it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    demand_room(out.parent, free_bytes_min)
     with working_folder(out) as work:
         folder = work / "package"
         folder.mkdir()
@@ -230,17 +222,6 @@ def replacing(out: Path, free_bytes_min: int = 0) -> Iterator[Path]:
     for path in sorted(out.iterdir()):
         say(f"  {path.stat().st_size:>11}  {path.name}")
     say(f"done in {time.monotonic() - started:.0f} s: {out}")
-
-
-def _check_place(out: Path, free_bytes_min: int) -> None:
-    """Refuses to overwrite what is not a package, and to start without room."""
-    is_package = (out / "manifest.json").is_file()
-    if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):
-        raise PackageError(f"{out} exists and is not a package: choose another --out")
-    if out.is_mount():
-        raise PackageError(f"{out} is a mount point, which cannot be replaced: name a folder in it")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    demand_room(out.parent, free_bytes_min)
 
 
 def demand_room(folder: Path, needed: int, cure: str = "") -> None:
@@ -256,9 +237,9 @@ def put_in_place(package: Path, out: Path, work: Path) -> None:
     # Once it has its name it is trusted, also after a loss of power.
     subprocess.run(["sync", "--file-system", work], check=True)
     replaced = work / REPLACED
-    if out.exists():
-        os.replace(out, replaced)
     try:
+        if out.exists():
+            os.replace(out, replaced)
         os.replace(package, out)
     except BaseException:
         if replaced.exists() and not out.exists():

@@ -10,22 +10,18 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .errors import PackageError
 
-ENDING = ".data"
-"""What the name of the second file has more than the graph's."""
+ENDING = ".data"  # what the name of the second file has more than the graph's
 TENSOR_BYTES_MIN = 1 << 16
 """Smaller numbers stay in the graph: shapes and axes must be there for its readers, and norms and
 biases are not worth a page of their own."""
-ALIGNMENT_BYTES = 4096
-"""Every tensor starts a page, so that readers can map it."""
+ALIGNMENT_BYTES = 4096  # every tensor starts a page, so that readers can map it
 
 
 class WeightStore:
-    """Turns numbers into initializers; large ones are written as they come, and not held.
-
-    OpenVINO maps the second file: its pages are shared by all models and processes that read it.
-    A graph with large tensors inside is copied into the memory of each process, and one above 2 GB
-    cannot be read at all. The file is made when the first large tensor comes.
-    """
+    """Turns numbers into initializers; large ones are written as they come, and not held. OpenVINO
+    maps the second file: its pages are shared by all models and processes that read it. A graph
+    with large tensors inside is copied into the memory of each process, and one above 2 GB cannot
+    be read at all. The file is made when the first large tensor comes."""
 
     def __init__(self, graph: Path) -> None:
         self._path = graph.with_name(graph.name + ENDING)
@@ -35,19 +31,16 @@ class WeightStore:
         """The initializer `name` with these numbers."""
         if value.nbytes < TENSOR_BYTES_MIN:
             return numpy_helper.from_array(np.asarray(value, order="C"), name)
-        if self._file is None:
-            self._file = self._path.open("wb")
+        self._file = self._file or self._path.open("wb")
         at = self._file.tell()
         start = -(-at // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self._file.write(bytes(start - at))
         # bf16 is no type of numpy's own: it has no buffer but that of its bytes.
         self._file.write(np.asarray(value, order="C").view(np.uint8).data)
-        empty = np.empty((0,), value.dtype)
-        initializer = numpy_helper.from_array(empty, name)
+        initializer = numpy_helper.from_array(np.empty((0,), value.dtype), name)
         initializer.dims[:] = value.shape
-        external_data_helper.set_external_data(
-            initializer, location=self._path.name, offset=start, length=value.nbytes
-        )
+        place = {"location": self._path.name, "offset": start, "length": value.nbytes}
+        external_data_helper.set_external_data(initializer, **place)
         initializer.ClearField("raw_data")
         return initializer
 
@@ -59,9 +52,7 @@ class WeightStore:
 
 class GraphBuilder:
     """Collects nodes and initializers in f32; every method returns the name of what it made.
-
-    Numbers go to the store.
-    """
+    Numbers go to the store."""
 
     def __init__(self, store: WeightStore) -> None:
         self._store = store
@@ -80,29 +71,29 @@ class GraphBuilder:
         """Stores `value` as f32."""
         return self.constant(name, np.asarray(value, np.float32))
 
-    def integer(self, name: str, value: int) -> str:
-        """Stores one int32, the type of positions and ids."""
-        return self.constant(name, np.asarray(value, np.int32))
-
-    def ints(self, name: str, *values: int) -> str:
-        """Stores `values` as a 1-d int64 list: axes, shapes and slice bounds."""
-        return self.constant(name, np.asarray(values, np.int64))
+    def number(self, name: str, value: np.ndarray | list[int] | float) -> str:
+        """Stores floats as f32, one whole number as int32, the type of positions and ids, and a
+        list as 1-d int64: axes, shapes and slice bounds."""
+        if not isinstance(value, int | list):
+            return self.floats(name, value)
+        kind = np.int32 if isinstance(value, int) else np.int64
+        return self.constant(name, np.asarray(value, kind))
 
     def op(
-        self, kind: str, inputs: list[str], output: str, more: Sequence[str] = (), **attributes: Any
+        self, kind: str, inputs: list[Any], output: str, more: Sequence[str] = (), **attributes: Any
     ) -> str:
-        """Adds a node, which is named after its first output; few have `more` of them."""
+        """Adds a node, which is named after its first output; few have `more` of them. An input is
+        a name, or a name and the `number` that is stored under it."""
+        names = [one if isinstance(one, str) else self.number(*one) for one in inputs]
         outputs = [output, *more]
-        self.nodes.append(helper.make_node(kind, inputs, outputs, name=output, **attributes))
+        self.nodes.append(helper.make_node(kind, names, outputs, name=output, **attributes))
         return output
 
     def lookup(self, table: np.ndarray, places: str, output: str) -> str:
-        """Rows of `table`, which is f32 or f16, at `places`: f32 `[rows, length, width]`.
-
-        An f16 table is cast before the rows are taken, since OpenVINO then leaves it where it is,
-        in f16, for all models that are compiled of the graph, and casts the rows. A cast behind
-        the lookup makes it hold a copy of the table in f32 for each compiled model.
-        """
+        """Rows of `table`, which is f32 or f16, at `places`: f32 `[rows, length, width]`. An f16
+        table is cast before the rows are taken, since OpenVINO then leaves it where it is, in f16,
+        for all models that are compiled of the graph, and casts the rows. A cast behind the lookup
+        makes it hold a copy of the table in f32 for each compiled model."""
         name = self.constant(f"{output}.table", table)
         if table.dtype == np.float16:
             name = self.op("Cast", [name], f"{output}.table.single", to=TensorProto.FLOAT)
@@ -110,8 +101,8 @@ class GraphBuilder:
 
     def linear(self, source: str, name: str, weight: np.ndarray, bias: np.ndarray | None) -> str:
         """`source @ weight.T + bias` for `weight` `[out, in]`."""
-        inputs = [source, self.floats(f"{name}.weight", weight.T)]
-        product = self.op("MatMul", inputs, name if bias is None else f"{name}.product")
+        inputs, product = [source, self.floats(f"{name}.weight", weight.T)], f"{name}.product"
         if bias is None:
-            return product
+            return self.op("MatMul", inputs, name)
+        self.op("MatMul", inputs, product)
         return self.op("Add", [product, self.floats(f"{name}.bias", bias)], name)

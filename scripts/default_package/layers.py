@@ -1,46 +1,51 @@
-"""Writes the layers of an encoder: attention and feed-forward, as its family has them."""
+"""Writes the layers of an encoder: attention and feed-forward, as its family has them, and what a
+graph makes of `segments`, which positions belong to one text."""
 
 import numpy as np
 
 from .encoder import Encoder, Rotary, relative_buckets, tensor_shapes
-from .graph_builder import GraphBuilder
-from .segments import attention_penalties, relative_bias
+from .graph_builder import GraphBuilder, WeightStore
 
+PENALTY = -10000.0
+"""Added to the attention scores of other texts: exp() of it is zero, and even with a large negative
+score added it stays a finite fp16 number (whose lowest is -65504)."""
+SAME_TEXT = "segments.same"  # bool `[rows, 1, length, length]`: of each pair of positions
+ZERO = "zero"
+COLUMN_AXES, ROW_AXES = "pairs.column.axes", "pairs.row.axes"
+"""Which axes a position's own number does not have."""
 FIRST_HALF = ("turn.start", "turn.half", "turn.axis")
-SECOND_HALF = ("turn.half", "turn.end", "turn.axis")
-"""Of a head: start, end and axis of a slice."""
+SECOND_HALF = ("turn.half", "turn.end", "turn.axis")  # of a head: start, end and axis of a slice
 
 
-class Layers:
-    """All layers of one encoder in one graph; what they share is written first."""
+class Layers(GraphBuilder):
+    """The graph of one encoder; what its layers share is written first."""
 
-    def __init__(self, builder: GraphBuilder, encoder: Encoder) -> None:
-        self._builder, self._tensor = builder, encoder.tensor
-        self._architecture, self._family = encoder.architecture, encoder.architecture.family
-        self._sizes, self._scale = encoder.sizes, np.float32(encoder.sizes.head_size**-0.5)
+    def __init__(self, store: WeightStore, encoder: Encoder) -> None:
+        super().__init__(store)
+        self.encoder, self.architecture, self.sizes = encoder, encoder.architecture, encoder.sizes
+        self.family, self._scale = self.architecture.family, np.float32(self.sizes.head_size**-0.5)
         self._turns: dict[Rotary, tuple[str, str]] = {}
         """Cosines and sines, for those whose tables are written."""
-        self._shapes = tensor_shapes(encoder.architecture)
-        if self._family.rms:
-            builder.floats("rms.power", 2.0)
-            builder.floats("rms.epsilon", self._sizes.layer_norm_epsilon)
-            builder.ints("rms.axis", -1)
-        every = range(self._sizes.layers)
-        windows = dict.fromkeys(self._architecture.attention(layer).window for layer in every)
-        self._penalties = attention_penalties(builder, windows, causal=self._family.causal)
-        if self._family.has("emb.rel"):
-            bias = relative_bias(builder, self._tensor("emb.rel")[relative_buckets()])
-            self._penalties[None] = builder.op("Add", ["penalty", bias], "penalty.relative")
+        self._shapes = tensor_shapes(self.architecture)
+        if self.family.rms:
+            self.floats("rms.power", 2.0)
+            self.floats("rms.epsilon", self.sizes.layer_norm_epsilon)
+            self.number("rms.axis", [-1])
+        self._penalties: dict[int | None, str] = {}
+        """Window -> 0 where a token sees another and PENALTY elsewhere: f32 `[rows, 1, length,
+        length]`. It sees its text as far as the window, if there is one. Padding sees padding, so
+        that all of it stays finite."""
+        self._write_penalties()
 
     def write(self, hidden: str) -> str:
         """The hidden states behind the last layer, of those in front of the first."""
-        builder, sizes = self._builder, self._sizes
-        builder.ints("heads.split", 0, 0, sizes.heads, sizes.head_size)
-        builder.ints("heads.join", 0, 0, sizes.heads * sizes.head_size)
+        sizes = self.sizes
+        self.number("heads.split", [0, 0, sizes.heads, sizes.head_size])
+        self.number("heads.join", [0, 0, sizes.heads * sizes.head_size])
         if sizes.key_heads:
-            builder.ints("heads.split.shared", 0, 0, sizes.key_heads, sizes.head_size)
+            self.number("heads.split.shared", [0, 0, sizes.key_heads, sizes.head_size])
             shared = np.arange(sizes.heads) * sizes.key_heads // sizes.heads
-            builder.ints("heads.shared", *shared)
+            self.number("heads.shared", shared.tolist())
         for layer in range(sizes.layers):
             hidden = self._branch(layer, "attention", "a", hidden)
             hidden = self._branch(layer, "ffn", "o", hidden)
@@ -50,127 +55,167 @@ class Layers:
         """The norm whose weights are the tensors `key`; nothing where there are none."""
         if f"{key}.w" not in self._shapes:
             return source
-        weight, bias = self._numbers(key)
-        if self._family.norm_adds_one:
+        weight, bias = self.numbers(key)
+        if self.family.norm_adds_one:
             weight = weight + 1
         if key.endswith(".qln"):
             weight = weight * self._scale
-        if self._family.rms:
-            return self._rms_norm(source, name, weight)
-        inputs = [source, self._builder.floats(f"{name}.weight", weight)]
-        if bias is not None:
-            inputs.append(self._builder.floats(f"{name}.bias", bias))
-        epsilon = self._sizes.layer_norm_epsilon
-        return self._builder.op("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)
+        if not self.family.rms:
+            inputs = [source, (f"{name}.weight", weight)]
+            inputs += [] if bias is None else [(f"{name}.bias", bias)]
+            epsilon = self.sizes.layer_norm_epsilon
+            return self.op("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)
+        # In the form that OpenVINO fuses.
+        squares = self.op("Pow", [source, "rms.power"], f"{name}.squares")
+        mean = self.op("ReduceMean", [squares, "rms.axis"], f"{name}.mean", keepdims=1)
+        safe = self.op("Add", [mean, "rms.epsilon"], f"{name}.safe")
+        root = self.op("Sqrt", [safe], f"{name}.root")
+        share = self.op("Div", [source, root], f"{name}.share")
+        return self.op("Mul", [share, (f"{name}.weight", weight)], name)
 
-    def _rms_norm(self, source: str, name: str, weight: np.ndarray) -> str:
-        """In the form that OpenVINO fuses."""
-        builder = self._builder
-        squares = builder.op("Pow", [source, "rms.power"], f"{name}.squares")
-        mean = builder.op("ReduceMean", [squares, "rms.axis"], f"{name}.mean", keepdims=1)
-        safe = builder.op("Add", [mean, "rms.epsilon"], f"{name}.safe")
-        root = builder.op("Sqrt", [safe], f"{name}.root")
-        share = builder.op("Div", [source, root], f"{name}.share")
-        return builder.op("Mul", [share, builder.floats(f"{name}.weight", weight)], name)
-
-    def _branch(self, layer: int, name: str, key: str, hidden: str) -> str:
-        """Attention or feed-forward with its sum and its norm, in front of it or behind."""
-        builder, prefix = self._builder, f"layer{layer}.{name}"
-        norm = f"{prefix}.norm", f"l{layer}.{key}ln"
-        before = self._family.norm_before
-        source = self.norm(hidden, *norm) if before else hidden
-        inner = self._attention(layer, source) if key == "a" else self._active(layer, source)
-        part = "ao" if key == "a" else "fo"
-        found = builder.linear(inner, f"{prefix}.out", *self._numbers(f"l{layer}.{part}"))
-        found = self.norm(found, f"{prefix}.out.norm", f"l{layer}.{key}oln")
-        summed = builder.op("Add", [found, hidden], f"{prefix}.sum")
-        return summed if before else self.norm(summed, *norm)
-
-    def _numbers(self, key: str) -> tuple[np.ndarray, np.ndarray | None]:
-        has_bias = f"{key}.b" in self._shapes
-        return self._tensor(f"{key}.w"), self._tensor(f"{key}.b") if has_bias else None
-
-    def _active(self, layer: int, source: str) -> str:
-        """The middle of the feed-forward: the activation of one product, or of its gate."""
-        builder, prefix = self._builder, f"layer{layer}.ffn"
-        wide = builder.linear(source, f"{prefix}.in", *self._numbers(f"l{layer}.fi"))
-        if not self._family.has("fg"):
-            return self.activated(wide, prefix)
-        gate = builder.linear(source, f"{prefix}.gate", *self._numbers(f"l{layer}.fg"))
-        return builder.op("Mul", [self.activated(gate, prefix), wide], f"{prefix}.gated")
+    def numbers(self, key: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """Weight and bias, if there is one, of the tensors `key`."""
+        tensor, has_bias = self.encoder.tensor, f"{key}.b" in self._shapes
+        return tensor(f"{key}.w"), tensor(f"{key}.b") if has_bias else None
 
     def activated(self, source: str, prefix: str) -> str:
         """The activation of the family's networks."""
-        if self._family.activation == "silu":
-            share = self._builder.op("Sigmoid", [source], f"{prefix}.sigmoid")
-            return self._builder.op("Mul", [source, share], f"{prefix}.silu")
-        way = "tanh" if self._family.activation == "gelu_tanh" else "none"
-        return self._builder.op("Gelu", [source], f"{prefix}.gelu", approximate=way)
+        if self.family.activation == "silu":
+            share = self.op("Sigmoid", [source], f"{prefix}.sigmoid")
+            return self.op("Mul", [source, share], f"{prefix}.silu")
+        way = "tanh" if self.family.activation == "gelu_tanh" else "none"
+        return self.op("Gelu", [source], f"{prefix}.gelu", approximate=way)
+
+    def distance_of_pairs(self) -> str:
+        """Position of the second of each pair minus that of the first: int32, of its own text."""
+        sides = [self.as_row("positions"), self.as_column("positions")]
+        return self.op("Sub", sides, "pairs.distance")
+
+    def equal_pairs(self, numbers: str, output: str) -> str:
+        """Whether two positions have the same number: bool `[rows, 1, length, length]`. The numbers
+        must be below 2^24: OpenVINO compares them as f32."""
+        return self.op("Equal", [self.as_column(numbers), self.as_row(numbers)], output)
+
+    def as_column(self, source: str) -> str:
+        """`[rows, length]` -> `[rows, 1, length, 1]`, for the first of each pair."""
+        return self.op("Unsqueeze", [source, COLUMN_AXES], f"{source}.column")
+
+    def as_row(self, source: str) -> str:
+        """`[rows, length]` -> `[rows, 1, 1, length]`, for the second of each pair."""
+        return self.op("Unsqueeze", [source, ROW_AXES], f"{source}.row")
+
+    def _write_penalties(self) -> None:
+        every, causal = range(self.sizes.layers), self.family.causal
+        windows = dict.fromkeys(self.architecture.attention(layer).window for layer in every)
+        self.number(COLUMN_AXES, [1, 3])
+        self.number(ROW_AXES, [1, 2])
+        same = self.equal_pairs("segments", SAME_TEXT)
+        distance = self.distance_of_pairs() if causal or any(windows) else ""
+        if causal:
+            before = self.op("LessOrEqual", [distance, ("causal.here", 0)], "causal.before")
+            same = self.op("And", [same, before], "causal.seen")
+        choices = [self.floats(ZERO, 0.0), self.floats("penalty.number", PENALTY)]
+        if None in windows:
+            self._penalties[None] = self.op("Where", [same, *choices], "penalty")
+        for window in filter(None, windows):
+            name = f"window{window}"
+            far = self.op("Abs", [distance], f"{name}.far")
+            near = self.op("LessOrEqual", [far, (name, window)], f"{name}.near")
+            seen = self.op("And", [same, near], f"{name}.seen")
+            self._penalties[window] = self.op("Where", [seen, *choices], f"penalty.{name}")
+        if self.family.has("emb.rel"):
+            sides = ["penalty", self._relative_bias()]
+            self._penalties[None] = self.op("Add", sides, "penalty.relative")
+
+    def _relative_bias(self) -> str:
+        """What each head adds for the distance of key and query: f32 `[rows, heads, length,
+        length]`. Further distances than there are in the table are like its first and its last."""
+        by_distance = self.encoder.tensor("emb.rel")[relative_buckets()]
+        reach, distance = len(by_distance) // 2, self.distance_of_pairs()
+        least = self.number("pairs.distance.least", -reach)
+        largest = self.number("pairs.distance.largest", reach)
+        # Not Clip, which TensorRT has for floats only.
+        near = self.op("Max", [distance, least], "pairs.distance.from")
+        near = self.op("Min", [near, largest], "pairs.distance.near")
+        place = self.op("Add", [near, largest], "pairs.distance.place")
+        flat = self.op("Squeeze", [place, ("pairs.axis", [1])], "pairs.distance.flat")
+        found = self.op("Gather", [("relative.table", by_distance), flat], "relative.found")
+        return self.op("Transpose", [found], "relative", perm=[0, 3, 1, 2])
+
+    def _branch(self, layer: int, name: str, key: str, hidden: str) -> str:
+        """Attention or feed-forward with its sum and its norm, in front of it or behind."""
+        prefix, tensors = f"layer{layer}.{name}", f"l{layer}.{key}"
+        norm, before = (f"{prefix}.norm", f"{tensors}ln"), self.family.norm_before
+        source = self.norm(hidden, *norm) if before else hidden
+        if key == "a":
+            inner, part = self._attention(layer, source), "ao"
+        else:
+            inner, part = self._active(layer, source), "fo"
+        found = self.linear(inner, f"{prefix}.out", *self.numbers(f"l{layer}.{part}"))
+        found = self.norm(found, f"{prefix}.out.norm", f"{tensors}oln")
+        summed = self.op("Add", [found, hidden], f"{prefix}.sum")
+        return summed if before else self.norm(summed, *norm)
+
+    def _active(self, layer: int, source: str) -> str:
+        """The middle of the feed-forward: the activation of one product, or of its gate."""
+        prefix = f"layer{layer}.ffn"
+        wide = self.linear(source, f"{prefix}.in", *self.numbers(f"l{layer}.fi"))
+        if not self.family.has("fg"):
+            return self.activated(wide, prefix)
+        gate = self.linear(source, f"{prefix}.gate", *self.numbers(f"l{layer}.fg"))
+        return self.op("Mul", [self.activated(gate, prefix), wide], f"{prefix}.gated")
 
     def _attention(self, layer: int, hidden: str) -> str:
-        """softmax(q k^T + penalty) v: `[rows, length, width of all heads]`.
-
-        1/sqrt(head size) is inside Wq, or inside the norm of queries.
-        """
-        builder, prefix = self._builder, f"layer{layer}"
-        own = self._architecture.attention(layer)
-        orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
-        heads = {}
-        for key, order in orders.items():
+        """softmax(q k^T + penalty) v: `[rows, length, width of all heads]`. 1/sqrt(head size) is
+        inside Wq, or inside the norm of queries."""
+        prefix, own, heads = f"layer{layer}", self.architecture.attention(layer), {}
+        for key, order in {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}.items():
             name = f"{prefix}.{key}"
-            weight, bias = self._numbers(f"l{layer}.{key}")
-            if key == "q" and not self._family.has("qln"):
+            weight, bias = self.numbers(f"l{layer}.{key}")
+            if key == "q" and not self.family.has("qln"):
                 weight, bias = weight * self._scale, None if bias is None else bias * self._scale
-            flat = builder.linear(hidden, name, weight, bias)
-            is_shared = key != "q" and self._sizes.key_heads is not None
+            flat = self.linear(hidden, name, weight, bias)
+            is_shared = key != "q" and self.sizes.key_heads is not None
             shape = "heads.split.shared" if is_shared else "heads.split"
-            split = builder.op("Reshape", [flat, shape], f"{name}.split")
+            split = self.op("Reshape", [flat, shape], f"{name}.split")
             split = self.norm(split, f"{name}.norm", f"l{layer}.{key}ln")
             if own.rotary and key != "v":
                 split = self._turned(split, own.rotary)
             if is_shared:
-                split = builder.op("Gather", [split, "heads.shared"], f"{name}.repeated", axis=2)
-            heads[key] = builder.op("Transpose", [split], f"{name}.heads", perm=order)
-        scores = builder.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
-        masked = builder.op("Add", [scores, self._penalties[own.window]], f"{prefix}.scores.masked")
-        shares = builder.op("Softmax", [masked], f"{prefix}.shares", axis=-1)
-        mixed = builder.op("MatMul", [shares, heads["v"]], f"{prefix}.mixed")
-        back = builder.op("Transpose", [mixed], f"{prefix}.mixed.back", perm=[0, 2, 1, 3])
-        return builder.op("Reshape", [back, "heads.join"], f"{prefix}.context")
+                split = self.op("Gather", [split, "heads.shared"], f"{name}.repeated", axis=2)
+            heads[key] = self.op("Transpose", [split], f"{name}.heads", perm=order)
+        scores = self.op("MatMul", [heads["q"], heads["k"]], f"{prefix}.scores")
+        masked = self.op("Add", [scores, self._penalties[own.window]], f"{prefix}.scores.masked")
+        shares = self.op("Softmax", [masked], f"{prefix}.shares", axis=-1)
+        mixed = self.op("MatMul", [shares, heads["v"]], f"{prefix}.mixed")
+        back = self.op("Transpose", [mixed], f"{prefix}.mixed.back", perm=[0, 2, 1, 3])
+        return self.op("Reshape", [back, "heads.join"], f"{prefix}.context")
 
     def _turned(self, source: str, rotary: Rotary) -> str:
         """Queries or keys `[rows, length, heads, width]`, turned by the angle of their position.
-
-        The two numbers that turn together are half a head apart.
-        """
-        builder = self._builder
+        The two numbers that turn together are half a head apart."""
         cosines, sines = self._turns.get(rotary) or self._table_of(rotary)
-        first, second = (
-            builder.op("Slice", [source, *bounds], f"{source}.{name}")
-            for name, bounds in (("first", FIRST_HALF), ("second", SECOND_HALF))
-        )
-        negative = builder.op("Neg", [second], f"{source}.negative")
-        crossed = builder.op("Concat", [negative, first], f"{source}.crossed", axis=-1)
-        along = builder.op("Mul", [source, cosines], f"{source}.along")
-        across = builder.op("Mul", [crossed, sines], f"{source}.across")
-        return builder.op("Add", [along, across], f"{source}.turned")
+        first = self.op("Slice", [source, *FIRST_HALF], f"{source}.first")
+        second = self.op("Slice", [source, *SECOND_HALF], f"{source}.second")
+        negative = self.op("Neg", [second], f"{source}.negative")
+        crossed = self.op("Concat", [negative, first], f"{source}.crossed", axis=-1)
+        along = self.op("Mul", [source, cosines], f"{source}.along")
+        across = self.op("Mul", [crossed, sines], f"{source}.across")
+        return self.op("Add", [along, across], f"{source}.turned")
 
     def _table_of(self, rotary: Rotary) -> tuple[str, str]:
-        """Cosines and sines of each token: f32 `[rows, length, 1, width]`.
-
-        They are looked up, not computed: an engine in 16 bits would round the angles.
-        """
-        builder, width = self._builder, self._sizes.head_size
+        """Cosines and sines of each token: f32 `[rows, length, 1, width]`. They are looked up, not
+        computed: an engine in 16 bits would round the angles."""
+        width = self.sizes.head_size
         if not self._turns:
             for name, value in (("start", 0), ("half", width // 2), ("end", width), ("axis", -1)):
-                builder.ints(f"turn.{name}", value)
-            builder.ints("turn.heads", 2)
-        angles = np.tile(rotary.angles(self._architecture.max_input_tokens, width), 2)
+                self.number(f"turn.{name}", [value])
+            self.number("turn.heads", [2])
+        angles = np.tile(rotary.angles(self.architecture.max_input_tokens, width), 2)
         both = []
         for kind, value in (("cosines", np.cos(angles)), ("sines", np.sin(angles))):
             name = f"turn{len(self._turns)}.{kind}"
-            rows = [builder.floats(f"{name}.table", value), "positions"]
-            found = builder.op("Gather", rows, f"{name}.found")
-            both.append(builder.op("Unsqueeze", [found, "turn.heads"], name))
+            found = self.op("Gather", [(f"{name}.table", value), "positions"], f"{name}.found")
+            both.append(self.op("Unsqueeze", [found, "turn.heads"], name))
         self._turns[rotary] = both[0], both[1]
         return self._turns[rotary]

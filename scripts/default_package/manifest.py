@@ -20,8 +20,7 @@ from .reference import ReferenceEncoder, shorten
 from .vocabulary import Vocabulary
 
 NAME = "manifest.json"
-QUESTIONS = "questions.f32"
-"""The weight of each word in a question, little-endian."""
+QUESTIONS = "questions.f32"  # the weight of each word in a question, little-endian
 # Ten times what bf16 costs the default package, whose dense cosine to f32 is at least 0.99998 on
 # texts.jsonl, and whose token weights are within 0.0025. The wheel's own engine, with 4-bit weights
 # and 8-bit activations, still reaches 0.9998. Mistakes are well outside: unmasked padding gives
@@ -57,10 +56,9 @@ def read(folder: Path) -> dict[str, Any]:
     content = read_json(folder / NAME, "package")
     found = content.get("format_version")
     if found != FORMAT_VERSION:
-        raise PackageError(
-            f"{folder} has format_version {found!r}, {FORMAT_VERSION} is needed: make it again "
-            "with scripts/make_default_package.py or scripts/export_onnx.py"
-        )
+        again = "make it again with scripts/make_default_package.py or scripts/export_onnx.py"
+        what = f"{folder} has format_version {found!r}, {FORMAT_VERSION} is needed"
+        raise PackageError(f"{what}: {again}")
     return content
 
 
@@ -83,11 +81,9 @@ def add_graph(
     write: Callable[[Path], None],
     finish: Callable[[Path, dict[str, Any]], dict[str, Any]],
 ) -> None:
-    """The package at `place` is replaced by one that has a further graph.
-
-    `write` puts the graph's files, whose names begin with `prefix`, into a folder. `finish` checks
-    the package there and returns its manifest. Until both are done the old one stays as it is.
-    """
+    """The package at `place` is replaced by one that has a further graph. `write` puts the graph's
+    files, whose names begin with `prefix`, into a folder. `finish` checks the package there and
+    returns its manifest. Until both are done the old one stays as it is."""
     with command.changing(place), command.replacing(place) as twin:
         content = read(place)
         # Before the links: the onnx library refuses to read numbers from a file with two names.
@@ -113,66 +109,63 @@ def _take_over(path: Path, target: Path) -> None:
 
 
 def _content(plan: Plan, folder: Path) -> dict[str, Any]:
-    words, encoder = plan.vocabulary, plan.encoder
-    architecture = encoder.architecture
+    words, encoder, architecture = plan.vocabulary, plan.encoder, plan.encoder.architecture
+    head = encoder.head
+    sparse = head and {"dropped_token_ids": words.special_ids, "head": head.method}
+    if architecture.words:
+        sparse = {
+            "dropped_token_ids": [],
+            "head": "the model's own head for masked words, as SPLADE has it",
+            "words": min(architecture.words.kept, encoder.sizes.vocab_rows),
+        }
+        sparse |= {} if plan.questions is None else {"questions": QUESTIONS}
     outputs = {"dense": True, "token_weights": encoder.head}
     outputs |= {"token_vectors": architecture.token_width, "word_weights": architecture.words}
     found = {
         "format_version": FORMAT_VERSION,
         "hidden_size": architecture.width,
+        "token_vector_size": architecture.token_width,
         "vocab_size": words.size,
         "max_input_tokens": architecture.max_input_tokens,
         **{f"{name}_token_id": getattr(words, name) for name in ("pad", "bos", "eos", "unk")},
         "pooling": architecture.pooling.value,
-        "sparse": _sparse(plan),
+        "sparse": sparse,
         "outputs": {name: "float32" for name, is_there in outputs.items() if is_there},
         "files": {p.name: entry(p) for p in sorted(folder.iterdir()) if p.name != NAME},
         "plans": [],
         "canary": _canary(plan),
     } | plan.about
-    if architecture.token_width:
-        found["token_vector_size"] = architecture.token_width
+    if not architecture.token_width:
+        del found["token_vector_size"]
     return {field: found[field] for field in FIELDS.split() if field in found}
-
-
-def _sparse(plan: Plan) -> dict[str, Any] | None:
-    architecture, head = plan.encoder.architecture, plan.encoder.head
-    if architecture.words is None:
-        dropped = plan.vocabulary.special_ids
-        return head and {"dropped_token_ids": dropped, "head": head.method}
-    found = {
-        "dropped_token_ids": [],
-        "head": "the model's own head for masked words, as SPLADE has it",
-        "words": min(architecture.words.kept, architecture.sizes.vocab_rows),
-    }
-    return found if plan.questions is None else found | {"questions": QUESTIONS}
 
 
 def _canary(plan: Plan) -> dict[str, Any]:
     """The fixed input of the deep health check, what the reference says of it, and tolerances.
-
     `token_ids` are run exactly as they stand, without a prompt, and all positions count. `sparse`
-    has pairs of id and weight, none without a head, and `token_vectors` pairs of place and vector.
-    """
-    words, tokens_max = plan.vocabulary, plan.encoder.architecture.max_input_tokens
-    text, token_ids = words.encode_within(plan.canary_text, tokens_max)
-    found, of_words = ReferenceEncoder(plan.encoder).run(token_ids), plan.encoder.architecture.words
-    sparse = found.lexical(token_ids, words.special_ids)
-    most = WORDS_ROOM * TOLERANCES["sparse_max_abs"]
-    of_tokens = {}
+    has pairs of id and weight, none without a head, and `token_vectors` pairs of place and
+    vector."""
+    words, architecture = plan.vocabulary, plan.encoder.architecture
+    text, token_ids = words.encode_within(plan.canary_text, architecture.max_input_tokens)
+    found = ReferenceEncoder(plan.encoder).run(token_ids)
+    content = {
+        "text": text,
+        "token_ids": token_ids,
+        "dense": [shorten(value) for value in found.dense],
+        "sparse": [list(pair) for pair in found.lexical(token_ids, words.special_ids).items()],
+    }
     if found.token_vectors is not None:
         # Some are enough: the first that is answered, the last, and one between them.
         places = (1, len(token_ids) // 2, len(token_ids) - 1)
         golden = [[at, [shorten(value) for value in found.token_vectors[at]]] for at in places]
-        of_tokens = {"token_vectors": golden}
-    return {
-        "text": text,
-        "token_ids": token_ids,
-        "dense": [shorten(value) for value in found.dense],
-        "sparse": [list(pair) for pair in sparse.items()],
-        **of_tokens,
-        "tolerances": TOLERANCES | ({"sparse_max_abs": most} if of_words else {}),
-    }
+        content["token_vectors"] = golden
+    return content | {"tolerances": roomy(TOLERANCES, architecture.words)}
+
+
+def roomy(limits: dict[str, float], words: object) -> dict[str, float]:
+    """Those of a model that weighs any `words`, if it does: weights go up to 3, and errors of
+    logits come through whole in small ones."""
+    return limits | {"sparse_max_abs": limits["sparse_max_abs"] * (WORDS_ROOM if words else 1)}
 
 
 def entry(path: Path) -> dict[str, Any]:

@@ -14,37 +14,18 @@ from functools import partial
 import numpy as np
 
 from .choices import Pooling
-from .encoder import (
-    NORM_FLOOR,
-    RELATIVE_REACH,
-    Encoder,
-    SparseHead,
-    Words,
-    relative_buckets,
-    tensor_shapes,
-)
+from .encoder import NORM_FLOOR, RELATIVE_REACH, Encoder, Words, relative_buckets, tensor_shapes
 
-ERF = np.frompyfunc(math.erf, 1, 1)
-"""numpy has none of its own."""
-
-
-def gelu(source: np.ndarray) -> np.ndarray:
-    """The exact one."""
-    return 0.5 * source * (1.0 + ERF(source / math.sqrt(2.0)).astype(np.float64))
-
-
-def gelu_tanh(source: np.ndarray) -> np.ndarray:
-    """As it is computed in fewer steps."""
-    inner = math.sqrt(2.0 / math.pi) * (source + 0.044715 * source**3)
-    return 0.5 * source * (1.0 + np.tanh(inner))
-
+ERF = np.frompyfunc(math.erf, 1, 1)  # numpy has none of its own
+ROOT = math.sqrt(2.0 / math.pi)
 
 ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
     None: np.asarray,
     "tanh": np.tanh,
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "silu": lambda source: source / (1.0 + np.exp(-source)),
+    "gelu": lambda x: 0.5 * x * (1.0 + ERF(x / math.sqrt(2.0)).astype(np.float64)),
+    # As it is computed in fewer steps.
+    "gelu_tanh": lambda x: 0.5 * x * (1.0 + np.tanh(ROOT * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1.0 + np.exp(-x)),
 }
 
 
@@ -52,8 +33,7 @@ ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
 class Found:
     """What a network gives for one text."""
 
-    dense: np.ndarray
-    """f32 `[hidden]`, L2-normalized."""
+    dense: np.ndarray  # f32 `[hidden]`, L2-normalized
     token_weights: np.ndarray
     """f32 `[length]`, one for each position, zeros for a model without a head."""
     token_vectors: np.ndarray | None = None
@@ -73,10 +53,8 @@ class Found:
 def attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, added: np.ndarray | float
 ) -> np.ndarray:
-    """f64 `[length, heads, head size]` -> the mixture of the values, the same.
-
-    `added` is what some families add to the scores, `[heads, length, length]`.
-    """
+    """f64 `[length, heads, head size]` -> the mixture of the values, the same. `added` is what some
+    families add to the scores, `[heads, length, length]`."""
     scores = np.einsum("qhd,khd->hqk", query, key, optimize=True) / math.sqrt(query.shape[-1])
     scores += added
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -85,73 +63,63 @@ def attention(
 
 
 class ReferenceEncoder:
-    """The forward pass, one sequence at a time.
-
-    A tensor is read when its turn comes: in f64, all of a large model's take more than its package.
-    """
+    """The forward pass, one sequence at a time. A tensor is read when its turn comes: in f64, all
+    of a large model's take more than its package."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._architecture, self._encoder = encoder.architecture, encoder
-        self._sizes, self._names = encoder.sizes, tensor_shapes(encoder.architecture).keys()
-        self._head = encoder.head or SparseHead([0.0] * self._sizes.hidden, 0.0, "")
+        self._family, self._sizes = encoder.architecture.family, encoder.sizes
+        self._names = tensor_shapes(encoder.architecture).keys()
+        self._activate = ACTIVATIONS[self._family.activation]
 
     def run(self, token_ids: list[int]) -> Found:
         """All that is known of one sequence."""
-        first = self._architecture.first_position
+        architecture, first = self._architecture, self._architecture.first_position
         found = [self._encoder.word_rows(slice(word, word + 1)) for word in token_ids]
-        words = np.concatenate(found).astype(np.float64)
+        hidden = np.concatenate(found).astype(np.float64)
         if "emb.pos" in self._names:
-            words = words + self._tensor("emb.pos")[first : first + len(token_ids)]
+            hidden = hidden + self._tensor("emb.pos")[first : first + len(token_ids)]
         if "emb.type" in self._names:
-            separator, types = self._architecture.separator, np.zeros(len(token_ids), np.intp)
+            separator, types = architecture.separator, np.zeros(len(token_ids), np.intp)
             if separator in token_ids:
                 types[token_ids.index(separator) + 1 :] = 1
-            words = words + self._tensor("emb.type")[types]
-        if self._architecture.family.scaled_words:
-            words = words * math.sqrt(self._sizes.hidden)
-        hidden = self._norm(words, "emb.ln")
-        for layer in range(self._sizes.layers):
-            hidden = self._branch(hidden, f"l{layer}.aln", partial(self._attended, layer))
-            hidden = self._branch(hidden, f"l{layer}.oln", partial(self._fed, f"l{layer}"))
+            hidden = hidden + self._tensor("emb.type")[types]
+        if self._family.scaled_words:
+            hidden = hidden * math.sqrt(self._sizes.hidden)
+        hidden = self._norm(hidden, "emb.ln")
+        for number in range(self._sizes.layers):
+            hidden = self._branch(hidden, f"l{number}.a", partial(self._attended, number))
+            hidden = self._branch(hidden, f"l{number}.o", partial(self._fed, f"l{number}"))
         hidden = self._norm(hidden, "fin.ln")
         poolings = {Pooling.CLS: hidden[0], Pooling.MEAN: hidden.mean(axis=0)}
-        pooled = poolings.get(self._architecture.pooling, hidden[-1])
-        for number, module in enumerate(self._architecture.dense):
+        pooled = poolings.get(architecture.pooling, hidden[-1])
+        for number, module in enumerate(architecture.dense):
             pooled = self._linear(pooled, f"dense{number}")
             pooled = self._norm(ACTIVATIONS[module.activation](pooled), f"dense{number}.ln")
-        dense = pooled / np.sqrt((pooled * pooled).sum())
-        weights = self._weights(hidden, token_ids)
-        words = self._architecture.words
-        vectors = None
-        if "tok.w" in self._names:
-            vectors = self._linear(hidden, "tok")
-            vectors /= np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
-            vectors = vectors.astype(np.float32)
-        return Found(
-            dense.astype(np.float32),
-            weights.astype(np.float32),
-            vectors,
-            words and self._strongest(hidden, words),
-            hidden,
-        )
+        vectors = _unit(self._linear(hidden, "tok")) if architecture.token_width else None
+        weights, words = self._weights(hidden, token_ids), architecture.words
+        words = words and self._strongest(hidden, words)
+        return Found(_unit(pooled), weights, vectors, words, hidden)
 
     def _tensor(self, name: str) -> np.ndarray:
         return self._encoder.tensor(name).astype(np.float64)
 
     def _weights(self, hidden: np.ndarray, token_ids: list[int]) -> np.ndarray:
-        """f64 `[length]`."""
-        head, counts = self._head, Counter(token_ids)
+        """f32 `[length]`."""
+        if (head := self._encoder.head) is None:
+            return np.zeros(len(token_ids), np.float32)
+        counts = Counter(token_ids)
         bias = np.float32(head.bias) if head.piece_biases is None else head.piece_biases[token_ids]
         values = hidden @ np.asarray(head.weights, np.float32).astype(np.float64)
         repeats = np.log([counts[token_id] for token_id in token_ids])
         values = values + bias.astype(np.float64) + head.repeat_weight * repeats
         weights = np.maximum(values, 0.0)
         norm = max(math.sqrt(float((weights * weights).sum())), NORM_FLOOR)
-        return weights / norm**head.norm_exponent
+        return (weights / norm**head.norm_exponent).astype(np.float32)
 
     def _strongest(self, hidden: np.ndarray, words: Words) -> dict[int, float]:
         """Those that a graph gives, in the order of their ids."""
-        ready = self._norm(self._active(self._linear(hidden, "mlm")), "mlm.ln")
+        ready = self._norm(self._activate(self._linear(hidden, "mlm")), "mlm.ln")
         every, read = slice(0, self._sizes.vocab_rows), self._encoder.word_rows
         table = read(every) if words.is_tied else self._tensor("words.w")[every]
         bias = words.bias(self._tensor("words.b"))[every]
@@ -164,10 +132,11 @@ class ReferenceEncoder:
         return {int(word): shorten(weights[word]) for word in ids if weights[word] > 0.0}
 
     def _branch(
-        self, hidden: np.ndarray, norm: str, run: Callable[[np.ndarray], np.ndarray]
+        self, hidden: np.ndarray, part: str, run: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        if self._architecture.family.norm_before:
-            return hidden + self._norm(run(self._norm(hidden, norm)), norm[:-2] + "oln")
+        norm = f"{part}ln"
+        if self._family.norm_before:
+            return hidden + self._norm(run(self._norm(hidden, norm)), f"{part}oln")
         return self._norm(hidden + run(hidden), norm)
 
     def _attended(self, layer: int, hidden: np.ndarray) -> np.ndarray:
@@ -188,7 +157,7 @@ class ReferenceEncoder:
         if "emb.rel" in self._names:
             rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
             added = self._tensor("emb.rel")[relative_buckets()[rows]].transpose(2, 0, 1)
-        if self._architecture.family.causal:
+        if self._family.causal:
             added = np.where(far > 0, -np.inf, 0.0)
         if own.window:
             added = np.where(np.abs(far) > own.window, -np.inf, 0.0)
@@ -198,13 +167,10 @@ class ReferenceEncoder:
     def _fed(self, prefix: str, hidden: np.ndarray) -> np.ndarray:
         middle = self._linear(hidden, f"{prefix}.fi")
         if f"{prefix}.fg.w" in self._names:
-            middle *= self._active(self._linear(hidden, f"{prefix}.fg"))
+            middle *= self._activate(self._linear(hidden, f"{prefix}.fg"))
         else:
-            middle = self._active(middle)
+            middle = self._activate(middle)
         return self._linear(middle, f"{prefix}.fo")
-
-    def _active(self, source: np.ndarray) -> np.ndarray:
-        return ACTIVATIONS[self._architecture.family.activation](source)
 
     def _linear(self, source: np.ndarray, name: str) -> np.ndarray:
         return self._shifted(source @ self._tensor(f"{name}.w").T, name)
@@ -212,15 +178,20 @@ class ReferenceEncoder:
     def _norm(self, source: np.ndarray, name: str) -> np.ndarray:
         if f"{name}.w" not in self._names:
             return source
-        is_rms = self._architecture.family.rms
-        centred = source if is_rms else source - source.mean(axis=-1, keepdims=True)
+        centred = source if self._family.rms else source - source.mean(axis=-1, keepdims=True)
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + self._sizes.layer_norm_epsilon)
-        weight = self._tensor(f"{name}.w") + self._architecture.family.norm_adds_one
-        return self._shifted(scaled * weight, name)
+        return self._shifted(
+            scaled * (self._tensor(f"{name}.w") + self._family.norm_adds_one), name
+        )
 
     def _shifted(self, source: np.ndarray, name: str) -> np.ndarray:
         return source + self._tensor(f"{name}.b") if f"{name}.b" in self._names else source
+
+
+def _unit(source: np.ndarray) -> np.ndarray:
+    """f32, each vector divided by its length."""
+    return (source / np.sqrt((source * source).sum(axis=-1, keepdims=True))).astype(np.float32)
 
 
 def _turned(source: np.ndarray, angles: np.ndarray) -> np.ndarray:
@@ -240,9 +211,7 @@ def select_sparse(
     token_ids: list[int], weights: np.ndarray, dropped: Collection[int], first: int = 0
 ) -> tuple[list[int], list[float]]:
     """Ascending ids and their weights: the maximum over the positions of an id, only above zero.
-
-    Positions before `first` (a prompt and what precedes it) do not count.
-    """
+    Positions before `first` (a prompt and what precedes it) do not count."""
     best: dict[int, float] = {}
     for token_id, weight in list(zip(token_ids, weights.tolist(), strict=True))[first:]:
         if token_id not in dropped and weight > best.get(token_id, 0.0):

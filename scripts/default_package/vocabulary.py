@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 
@@ -17,15 +16,12 @@ class Vocabulary:
     text: str
     """Of the file in the package: truncation and padding, which are the server's, are taken out."""
     tokenizer: tokenizers.Tokenizer
-    size: int
-    """Ids are below it."""
-    bos: int | None
-    """In front of every text; this one or the next may be absent."""
+    size: int  # ids are below it
+    bos: int | None  # in front of every text; this one or the next may be absent
     eos: int | None
     pad: int
     unk: int
-    has_charsmap: bool
-    """Whether it is of XLM-R's kind, which can be read in two ways."""
+    has_charsmap: bool  # whether it is of XLM-R's kind, which can be read in two ways
 
     @property
     def special_ids(self) -> list[int]:
@@ -45,10 +41,9 @@ class Vocabulary:
         pair = self.tokenizer.encode("a", "a")
         first = pair.type_ids.count(0)
         if pair.type_ids != [0] * first + [1] * (len(pair.ids) - first):
-            raise PackageError(
-                f"tokenizer.json gives the tokens of a pair the types {pair.type_ids}: only type 0 "
-                "as far as the first separator and type 1 behind it can be exported"
-            )
+            found = f"tokenizer.json gives the tokens of a pair the types {pair.type_ids}"
+            only = "only type 0 as far as the first separator and type 1 behind it can be exported"
+            raise PackageError(f"{found}: {only}")
         return pair.ids[first - 1] if first < len(pair.ids) else None
 
     def encode(self, text: str) -> list[int]:
@@ -63,13 +58,10 @@ class Vocabulary:
     def encode_within(self, text: str, tokens_max: int) -> tuple[str, list[int]]:
         """The longest beginning of `text`, in whole words, that fits, and its ids."""
         words = text.split(" ")
-        while words:
-            beginning = " ".join(words)
-            ids = self.encode(beginning)
-            if len(ids) <= tokens_max:
-                return beginning, ids
-            words.pop()
-        return "", self.encode("")
+        beginnings = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
+        found = ((beginning, self.encode(beginning)) for beginning in beginnings)
+        fits = (one for one in found if len(one[1]) <= tokens_max)
+        return next(fits, ("", self.encode("")))
 
 
 def read(path: Path, pad_token_id: int) -> Vocabulary:
@@ -93,46 +85,26 @@ def parse(text: str, pad_token_id: int, path: str = "tokenizer.json") -> Vocabul
         raise PackageError(f"{path} has {size} tokens but the id {largest}: ids have gaps")
     if pad_token_id >= size:
         raise PackageError(f"config.json has pad_token_id {pad_token_id}, {path} {size} tokens")
-    around = _around(tokenizer)
-    if around is None or around == (None, None):
-        raise PackageError(
-            f"{path} gives {len(tokenizer.encode('').ids)} tokens for an empty text, not a first "
-            "or a last one or both"
-        )
-    unk = _unknown(path, content, tokenizer, pad_token_id)
-    return Vocabulary(text, tokenizer, size, *around, pad_token_id, unk, _has_charsmap(content))
-
-
-def _around(tokenizer: tokenizers.Tokenizer) -> tuple[int | None, int | None] | None:
-    """The special tokens in front of and behind a text; nothing where there are more."""
-    whole = tokenizer.encode("a").ids
-    own = tokenizer.encode("a", add_special_tokens=False).ids
-    for before in (0, 1):
-        end = before + len(own)
-        if whole[before:end] == own and len(whole) <= end + 1:
-            return whole[0] if before else None, whole[end] if len(whole) > end else None
-    return None
-
-
-def _has_charsmap(content: dict[str, Any]) -> bool:
-    """Whether Unigram pieces stand behind sentencepiece's character map."""
-    normalizer = content.get("normalizer") or {}
+    whole, own = tokenizer.encode("a").ids, tokenizer.encode("a", add_special_tokens=False).ids
+    count = len(own)
+    ways = (at for at in (0, 1) if whole[at : at + count] == own and len(whole) <= at + count + 1)
+    first = next(ways, None)
+    if first is None or whole == own:
+        tokens = f"{len(tokenizer.encode('').ids)} tokens for an empty text"
+        raise PackageError(f"{path} gives {tokens}, not a first or a last one or both")
+    bos, eos = whole[0] if first else None, (*whole[first + count :], None)[0]
+    # Unigram pieces behind sentencepiece's character map are XLM-R's.
+    model, normalizer = content["model"], content.get("normalizer") or {}
     steps = normalizer.get("normalizers", [normalizer])
     has_map = any(step.get("type") == "Precompiled" for step in steps)
-    return has_map and content["model"].get("type") == "Unigram"
-
-
-def _unknown(path: str, content: dict[str, Any], tokenizer: tokenizers.Tokenizer, pad: int) -> int:
-    """By id in Unigram, by its text in WordPiece and BPE.
-
-    The pieces of BPE over bytes make any text: then the padding stands for what never comes.
-    """
-    model = content["model"]
-    found = model.get("unk_id")
-    if found is None and model.get("unk_token") is not None:
-        found = tokenizer.token_to_id(model["unk_token"])
-    if found is None and "ByteLevel" in json.dumps(content.get("pre_tokenizer")):
-        found = pad
-    if not isinstance(found, int):
+    has_map = has_map and model.get("type") == "Unigram"
+    # By id in Unigram, by its text in WordPiece and BPE. The pieces of BPE over bytes make any
+    # text: then the padding stands for what never comes.
+    unk = model.get("unk_id")
+    if unk is None and model.get("unk_token") is not None:
+        unk = tokenizer.token_to_id(model["unk_token"])
+    if unk is None and "ByteLevel" in json.dumps(content.get("pre_tokenizer")):
+        unk = pad_token_id
+    if not isinstance(unk, int):
         raise PackageError(f"{path} names no token for unknown text")
-    return found
+    return Vocabulary(text, tokenizer, size, bos, eos, pad_token_id, unk, has_map)

@@ -1,14 +1,12 @@
 """config.json of a published model: the family, the sizes, and what its description demands."""
 
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from default_package.choices import Pooling
 from default_package.encoder import Attention, Config, Rotary
 from default_package.errors import JsonFile
-from families import FAMILIES
-from families.family import FULL, LOCAL, Family, Scorer
+from families import FAMILIES, FULL, LOCAL, Family, Scorer
 
 SIZES = {
     "hidden": ("hidden_size", "n_embd", "dim"),
@@ -45,7 +43,7 @@ class Configuration(JsonFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._known: set[str] = set()
+        self.known: set[str] = set()
         families = {kind: family for family in FAMILIES for kind in family.model_types}
         found = families.get(self.get("model_type"))
         self.demand(found is not None, "model_type", f"only {', '.join(families)} are known")
@@ -60,7 +58,7 @@ class Configuration(JsonFile):
             self.demand(self.get(key) in allowed, key, wanted)
 
     def get(self, key: str, default: Any = None) -> Any:
-        self._known.add(key)
+        self.known.add(key)
         return super().get(key, default)
 
     @property
@@ -94,12 +92,6 @@ class Configuration(JsonFile):
         is_usual = self.get(scalar) in (None, size)
         self.demand(is_usual, scalar, f"only {size}, the width of a head, can be exported")
         return config
-
-    def padding(self) -> int:
-        """The padding's id; where no position depends on it, it only fills rows."""
-        if self.get("pad_token_id") is None and not self.family.padding_has_positions:
-            return 0
-        return self.whole("pad_token_id", 0)
 
     def attentions(self, sizes: Config) -> tuple[Attention, ...]:
         """That of each layer."""
@@ -160,11 +152,6 @@ class Configuration(JsonFile):
         why = f"{models} of {known} can be exported, and none of {self.family.name}"
         self.demand(self.family.has(part), key, why)
 
-    def check_all_is_known(self) -> None:
-        """After all else was asked for: a key that nobody understands may change the vectors."""
-        known = [*self._known, *f"{HARMLESS} {self.family.harmless}".split()]
-        self.demand_known(lambda key: not self[key] or any(fnmatch(key, one) for one in known))
-
     def _rotary(self, kind: str, width: int) -> Rotary:
         """By any of the ways in which transformers has written it."""
         about, kinds = self.get("rope_parameters") or {}, self.family.rotary
@@ -173,7 +160,7 @@ class Configuration(JsonFile):
         wanted = f"what it says must be of one of {', '.join(kinds)}"
         self.demand(bool(general) or set(about) <= set(kinds), "rope_parameters", wanted)
         about = about.get(kind, general) | (self.get("rope_scaling") or {})
-        self._known.update(kinds[kind])
+        self.known.update(kinds[kind])
         way = about.get("rope_type", about.get("type", "default"))
         key = THETA if THETA in about else self._first(kinds[kind])
         theta = about.get(key, super().get(key))

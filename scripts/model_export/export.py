@@ -15,16 +15,12 @@ from . import half, kept, measured, modules, sentence, snapshot
 
 
 def run(options: argparse.Namespace) -> None:
-    """Any of the commands."""
+    """Adds a graph to a package, or exports a folder's model, or one on the hub. Prints the package
+    that it chose a place for."""
     for precision in (Precision.FP16, Precision.BF16):
         if package := getattr(options, f"{precision.value}_of_package"):
             half.add(package.resolve(), precision)
             return
-    export_named(options)
-
-
-def export_named(options: argparse.Namespace) -> None:
-    """A folder's model, or one on the hub. Prints the package that it chose a place for."""
     if (most := options.max_tokens) is not None and most < sentence.TOKENS_MIN:
         raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
     folder = Path(options.model).resolve()
@@ -122,12 +118,8 @@ def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manif
     if words.has_charsmap:
         about["tokenizer"] = {"normalization": options.normalization}
     questions = said.splade and said.splade.questions
-    encoder = snapshot.fitted(
-        encoder,
-        words,
-        with_types=said.scorer is not None and snapshot.tells_pairs_apart(folder, encoder.sizes),
-        quiet=questions is not None,
-    )
+    pairs, quiet = folder if said.scorer else None, questions is not None
+    encoder = snapshot.fitted(encoder, words, pairs=pairs, quiet=quiet)
     weights = modules.question_weights(questions, words) if questions else None
     return manifest.Plan(encoder, words, about, weights)
 

@@ -30,8 +30,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     for word in words:
         name = word.partition("=")[0]
         if name in WITH_VALUE and name == word:
-            value = next(words, None)
-            if value is None:
+            if (value := next(words, None)) is None:
                 raise ValueError(f"{name} needs a value")
             word = f"{name}={value}"
         (wishes if name in (*WITH_VALUE, *SWITCHES) else others).append(word)

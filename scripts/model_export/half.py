@@ -17,14 +17,13 @@ import onnx
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from default_package import checks, graph, manifest, vocabulary
+from default_package.checks import Runtime
 from default_package.choices import Precision
 from default_package.command import clear_left, say
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
-from default_package.graph import TOKENS
+from default_package.graph import TOKENS, WORDS
 from default_package.graph_builder import GraphBuilder, WeightStore
-from default_package.runtime import Runtime
-from default_package.words import WORDS
 
 from . import measured
 
@@ -35,28 +34,22 @@ PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
 
 
 class HalfBuilder(GraphBuilder):
-    """Matrix products, their biases and GELU of the layers in 16 bits, the product that gives
-    token vectors, and the head that weighs words up to its choice; all else in f32.
-
-    LayerNormalization squares its input, and softmax sums over up to 8192 positions: both overflow
-    or lose digits in f16. So do the residual sum, the pooling and the lexical head. What a norm
-    gives is rounded to 16 bits once, so that only half of it has to be moved to its two readers.
-
-    The head for words has a product as dear as a quarter of the encoder. Maxima and the choice of
-    the strongest words lose nothing of what it gives, and move half of the bytes.
-
-    bf16 has the range of f32, and three bits fewer than f16.
-    """
+    """Matrix products, their biases and GELU of the layers in 16 bits, the product that gives token
+    vectors, and the head that weighs words up to its choice; all else in f32. LayerNormalization
+    squares its input, and softmax sums over up to 8192 positions: both overflow or lose digits in
+    f16. So do the residual sum, the pooling and the lexical head. What a norm gives is rounded to
+    16 bits once, so that only half of it has to be moved to its two readers. The head for words has
+    a product as dear as a quarter of the encoder. Maxima and the choice of the strongest words lose
+    nothing of what it gives, and move half of the bytes. bf16 has the range of f32, and three bits
+    fewer than f16."""
 
     def __init__(self, store: WeightStore, half: Any = np.float16) -> None:
         super().__init__(store)
         self._half, self._code = half, helper.np_dtype_to_tensor_dtype(np.dtype(half))
         self._pending: dict[str, np.ndarray] = {}
         """Numbers that are stored in the type of their first reader."""
-        self._floats: dict[str, bool] = {}
-        """Tensor of floats -> whether it is in 16 bits."""
-        self._integers: set[str] = set()
-        """Stored lists of one integer."""
+        self._floats: dict[str, bool] = {}  # tensor of floats -> whether it is in 16 bits
+        self._integers: set[int] = set()  # those that are stored as lists of one
         self._ends: dict[str, list[int]] = {}
         """Layer -> where query, key and value end among the columns of their product."""
 
@@ -87,23 +80,21 @@ class HalfBuilder(GraphBuilder):
     def _project(self, node: onnx.NodeProto, layer: str, key: str, product: str | None) -> None:
         """A part of the columns of one product, which is made for the first key."""
         if layer not in self._ends:
-            weights, biases = (
-                [self._pending.pop(name) for name in names if name in self._pending]
-                for names in ([f"{layer}.{k}.{part}" for k in "qkv"] for part in ("weight", "bias"))
-            )
+            both = ([f"{layer}.{k}.{part}" for k in "qkv"] for part in ("weight", "bias"))
+            pop = self._pending.pop
+            weights, biases = ([pop(n) for n in names if n in self._pending] for names in both)
             self._ends[layer] = [0, *np.cumsum([weight.shape[1] for weight in weights]).tolist()]
             bias = np.concatenate(biases) if biases else None
             self.linear(node.input[0], f"{layer}.qkv", np.concatenate(weights, axis=1).T, bias)
         if product is None:
             at, last_axis = "qkv".index(key), -1
-            bounds = [self._integer(n) for n in (*self._ends[layer][at : at + 2], last_axis)]
-            self.op("Slice", [f"{layer}.qkv", *bounds], f"{layer}.{key}")
-
-    def _integer(self, value: int) -> str:
-        name = f"integer.{value}"
-        if name not in self._integers:
-            self._integers.add(self.ints(name, value))
-        return name
+            bounds = (*self._ends[layer][at : at + 2], last_axis)
+            for value in bounds:
+                if value not in self._integers:
+                    self._integers.add(value)
+                    self.number(f"integer.{value}", [value])
+            names = [f"integer.{value}" for value in bounds]
+            self.op("Slice", [f"{layer}.qkv", *names], f"{layer}.{key}")
 
     def op(
         self, kind: str, inputs: list[str], output: str, more: Sequence[str] = (), **attributes: Any
@@ -118,16 +109,19 @@ class HalfBuilder(GraphBuilder):
         elif any(name in self._floats for name in inputs):
             self._floats[output] = half
         if kind == "LayerNormalization":
-            self._round(output)
+            # The last node's output is renamed, and its name is that of the copy in 16 bits.
+            node, exact = self.nodes[-1], f"{output}.exact"
+            node.output[0] = node.name = exact
+            super().op("Cast", [exact], output, to=self._code)
+            self._floats[exact], self._floats[output] = False, True
         return output
 
     def _runs_in_half(self, kind: str, inputs: list[str], output: str) -> bool:
         is_of_words = output.startswith(f"{WORDS}.")
-        keeping = {"Reshape", "Transpose", "Slice", "Gather"}
+        keeping = ["Reshape", "Transpose", "Slice", "Gather"]
         if is_of_words:
-            keeping |= {"Max", "Concat"}
-            # ONNX has none of bf16 up to opset 23.
-            keeping |= {"TopK"} if self._half is np.float16 else set()
+            # ONNX has no TopK of bf16 up to opset 23.
+            keeping += ["Max", "Concat", *(["TopK"] if self._half is np.float16 else [])]
         if kind in keeping:
             return self._floats.get(inputs[0], False)
         is_bias = kind == "Add" and inputs[1] in self._pending and inputs[1].endswith(".bias")
@@ -147,13 +141,6 @@ class HalfBuilder(GraphBuilder):
         if cast not in self._floats:
             self.op("Cast", [name], cast, to=self._code if half else TensorProto.FLOAT)
         return cast
-
-    def _round(self, output: str) -> None:
-        """Renames the last node's output, and gives its name to the copy in 16 bits."""
-        node = self.nodes[-1]
-        node.output[0] = node.name = f"{output}.exact"
-        super().op("Cast", [node.output[0]], output, to=self._code)
-        self._floats[node.output[0]], self._floats[output] = False, True
 
 
 def write(encoder: Encoder, path: Path, precision: Precision) -> None:
@@ -181,11 +168,9 @@ def replay(source: Path, target: Path, make: Callable[[WeightStore], HalfBuilder
 
 
 def add(package: Path, precision: Precision) -> None:
-    """The command: the package at `package` is replaced by one that has the graph too.
-
-    A graph in 16 bits needs none in fp16 beside it: TensorRT computes in its types already. Who
-    wants bf16 wants its range, and numbers in fp16 no longer have it.
-    """
+    """The command: the package at `package` is replaced by one that has the graph too. A graph in
+    16 bits needs none in fp16 beside it: TensorRT computes in its types already. Who wants bf16
+    wants its range, and numbers in fp16 no longer have it."""
     name, source = f"model.{precision.value}.onnx", package / "model.onnx"
     clear_left(package)
     manifest.read(package)
@@ -194,7 +179,8 @@ def add(package: Path, precision: Precision) -> None:
         return
 
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
-        limits = checks.LIMITS[precision].of((content["sparse"] or {}).get("words"))
+        words = (content["sparse"] or {}).get("words")
+        limits = manifest.roomy(checks.LIMITS[precision], words)
         checks.check_canary(Runtime(twin / name), content, limits)
         words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
         return measured.added(twin, content, words)
@@ -212,10 +198,9 @@ def load(path: Path) -> onnx.ModelProto:
 
 def is_half(model: onnx.ModelProto) -> bool:
     """Whether a graph of these scripts is in 16 bits."""
-    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     # The word table is f16 in an f32 graph too.
-    layers = (i for i in model.graph.initializer if i.name.startswith("layer"))
-    return any(initializer.data_type in halves for initializer in layers)
+    types = {i.data_type for i in model.graph.initializer if i.name.startswith("layer")}
+    return bool(types & {TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 def opened(path: Path) -> onnx.ModelProto:

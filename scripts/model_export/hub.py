@@ -11,12 +11,13 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import HfApi, constants, errors
 from huggingface_hub.file_download import http_get, repo_folder_name
-from huggingface_hub.utils import TensorInfo, build_hf_headers, disable_progress_bars
+from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 
 from default_package import vocabulary
 from default_package.command import demand_room, digest, say
@@ -30,8 +31,7 @@ sentence_*_config.json config_sentence_transformers.json */config.json README.md
 *_SparseStaticEmbedding/model.safetensors *_SparseStaticEmbedding/pytorch_model.bin
 {modules.ROUTES} {modules.TABLE}""".split()
 """What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""
-DIGEST = re.compile(r"[0-9a-f]{64}")
-"""A hub's name for a large file is its SHA-256."""
+DIGEST = re.compile(r"[0-9a-f]{64}")  # a hub's name for a large file is its SHA-256
 CURES = {401: "check the token in HF_TOKEN", 403: "check the token in HF_TOKEN"}
 """Of statuses for which the library has no error of its own."""
 UNREACHABLE = (
@@ -68,26 +68,48 @@ def fetch(name: str, commit: str, options: argparse.Namespace) -> Path:
     """The folder with a model's files. Options are needed to tell what must be refused."""
     with _explained(name, commit):
         folder = _small_files(name, commit, ["config.json", modules.NAME])
-        with _named(name, commit, folder):
-            Configuration(folder / "config.json")
-            more = [snapshot.COLBERT_FILE] if options.token_vectors else []
-            places = [module.place for module in modules.read(folder) if module.kind == "Dense"]
-            more += [f"{place}/{file}" for place in places for file in stored.FILES]
-            _small_files(name, commit, [*SMALL, *more])
-            sizes = _sizes(name, commit, folder)
-            said = snapshot.check(folder, sizes, options)
-            files = snapshot.weight_files(folder, sizes)
-            architecture = snapshot.read_config(said)
-            vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
-            absent = [file for file in files if not (folder / file).exists()]
-            if absent and all(file.endswith(".safetensors") for file in files):
-                headers = _headers(name, commit, files)
-                snapshot.open_encoder(folder, said, headers)
-        _check_room(name, sum(sizes[file] for file in absent))
-        for at, file in enumerate(absent):
-            say(f"fetching {file} ({sizes[file] / 1e6:.0f} MB), {at + 1} of {len(absent)}")
+        try:
+            absent = _absent(name, commit, folder, options)
+        except PackageError as error:
+            # Sentences name the model and not a folder of the cache.
+            text = str(error).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
+            raise PackageError(f"{name} at {commit[:12]}: {text}") from error
+        began = sum(part.stat().st_size for part in _blobs(name).glob("*.incomplete"))
+        cure = ": free some room, or name another folder with HF_HOME"
+        demand_room(Path(constants.HF_HUB_CACHE), sum(absent.values()) - began, cure)
+        for at, (file, size) in enumerate(absent.items(), 1):
+            say(f"fetching {file} ({size / 1e6:.0f} MB), {at} of {len(absent)}")
             _fetch_whole(name, commit, file)
     return folder
+
+
+def _absent(name: str, commit: str, folder: Path, options: argparse.Namespace) -> dict[str, int]:
+    """Names and sizes of the weights that are not here yet, of a model that can be served."""
+    Configuration(folder / "config.json")
+    more = [snapshot.COLBERT_FILE] if options.token_vectors else []
+    places = [module.place for module in modules.read(folder) if module.kind == "Dense"]
+    more += [f"{place}/{file}" for place in places for file in stored.FILES]
+    _small_files(name, commit, [*SMALL, *more])
+    try:
+        listed = huggingface_hub.get_cached_repo_tree(name, revision=commit)
+        sizes = {file.path: file.size for file in listed}
+    except errors.CachedRepoTreeNotFoundError:
+        here = [path for path in folder.rglob("*") if path.is_file()]
+        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in here}
+    said = snapshot.check(folder, sizes, options)
+    files = snapshot.weight_files(folder, sizes)
+    architecture = snapshot.read_config(said)
+    vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
+    absent = {file: sizes[file] for file in files if not (folder / file).exists()}
+    if absent and all(file.endswith(".safetensors") for file in files):
+        # Names, shapes and types of all tensors stand at the beginning of each file.
+        read = partial(HfApi().parse_safetensors_file_metadata, name, revision=commit)
+        try:
+            headers = {tensor: about for f in files for tensor, about in read(f).tensors.items()}
+        except errors.SafetensorsParsingError as error:
+            raise PackageError(f"{files[0]} is not a safetensors file: {_line(error)}") from error
+        snapshot.open_encoder(folder, said, headers)
+    return absent
 
 
 def _small_files(name: str, commit: str, patterns: list[str]) -> Path:
@@ -97,43 +119,16 @@ def _small_files(name: str, commit: str, patterns: list[str]) -> Path:
         )
 
 
-def _sizes(name: str, commit: str, folder: Path) -> dict[str, int]:
-    """Of all files of the commit; where no list was kept, of those that are here."""
-    try:
-        listed = huggingface_hub.get_cached_repo_tree(name, revision=commit)
-    except errors.CachedRepoTreeNotFoundError:
-        here = (path for path in folder.rglob("*") if path.is_file())
-        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in here}
-    return {file.path: file.size for file in listed}
-
-
-def _headers(name: str, commit: str, files: list[str]) -> dict[str, TensorInfo]:
-    """Names, shapes and types of all tensors, which stand at the beginning of each file."""
-    try:
-        found = [HfApi().parse_safetensors_file_metadata(name, f, revision=commit) for f in files]
-    except errors.SafetensorsParsingError as error:
-        raise PackageError(f"{files[0]} is not a safetensors file: {_line(error)}") from error
-    return {tensor: about for file in found for tensor, about in file.tensors.items()}
-
-
 def _blobs(name: str) -> Path:
     """Where the library keeps the bytes of a model's files."""
     model = repo_folder_name(repo_id=name, repo_type="model")
     return Path(constants.HF_HUB_CACHE) / model / "blobs"
 
 
-def _check_room(name: str, needed: int) -> None:
-    needed -= sum(part.stat().st_size for part in _blobs(name).glob("*.incomplete"))
-    cure = ": free some room, or name another folder with HF_HOME"
-    demand_room(Path(constants.HF_HUB_CACHE), needed, cure)
-
-
 def _fetch_whole(name: str, commit: str, file: str) -> None:
-    """Goes on where an earlier try ended.
-
-    hf_hub_download deletes its part of a file when it fails. So the library's http_get writes to a
-    part that stays, and hf_hub_download finds the whole file in its place.
-    """
+    """Goes on where an earlier try ended. hf_hub_download deletes its part of a file when it fails.
+    So the library's http_get writes to a part that stays, and hf_hub_download finds the whole file
+    in its place."""
     url = huggingface_hub.hf_hub_url(name, file, revision=commit)
     about = huggingface_hub.get_hf_file_metadata(url, retry_on_errors=True)
     blob = _blobs(name) / str(about.etag)
@@ -146,30 +141,15 @@ def _fetch_whole(name: str, commit: str, file: str) -> None:
             start = sink.tell()
             if start:
                 say(f"going on at {start / 1e6:.0f} MB")
-            http_get(
-                url,
-                sink,
-                resume_size=start,
-                # Parts of packed bytes could not be joined.
-                headers=build_hf_headers(headers={"Accept-Encoding": "identity"}),
-                expected_size=about.size,
-                displayed_filename=file,
-            )
+            # Parts of packed bytes could not be joined.
+            whole = build_hf_headers(headers={"Accept-Encoding": "identity"})
+            told = {"expected_size": about.size, "displayed_filename": file}
+            http_get(url, sink, resume_size=start, headers=whole, **told)
         if digest(part) != blob.name:
             part.unlink()
             raise PackageError(f"{file} of {name} came with wrong bytes: run again")
         part.rename(blob)
     huggingface_hub.hf_hub_download(name, file, revision=commit)
-
-
-@contextmanager
-def _named(name: str, commit: str, folder: Path) -> Iterator[None]:
-    """Sentences name the model and not a folder of the cache."""
-    try:
-        yield
-    except PackageError as error:
-        text = str(error).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
-        raise PackageError(f"{name} at {commit[:12]}: {text}") from error
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,10 +37,8 @@ def hub_name(folder: Path) -> str:
 
 
 def answered(options: argparse.Namespace) -> bool:
-    """Prints the package that --model asks for, where it need not be made.
-
-    An earlier run made it of the same wishes, or the folder itself is one.
-    """
+    """Prints the package that --model asks for, where it need not be made. An earlier run made it
+    of the same wishes, or the folder itself is one."""
     if not options.model or options.out:
         return False
     package = Path(options.model).resolve()
@@ -64,11 +61,9 @@ def answered(options: argparse.Namespace) -> bool:
 
 
 def target(options: argparse.Namespace) -> tuple[str, str]:
-    """Name and key of the model: a folder's state, or the commit of its revision.
-
-    The commit is one that was noted, as long as nobody asks the hub for a newer one; else nothing.
-    A folder's package needs no key where --out names its place.
-    """
+    """Name and key of the model: a folder's state, or the commit of its revision. The commit is one
+    that was noted, as long as nobody asks the hub for a newer one; else nothing. A folder's package
+    needs no key where --out names its place."""
     folder = Path(options.model).resolve()
     if folder.is_dir():
         return hub_name(folder), "" if options.out else state(folder)
@@ -86,18 +81,16 @@ def place(options: argparse.Namespace, name: str, key: str) -> Path:
 
 
 def _wishes(options: argparse.Namespace) -> dict[str, Any]:
-    given = {key: value for key, value in vars(options).items() if key not in NO_WISHES}
     # An empty prompt is one, and 0 is a length. Options that nobody gave count for nothing, so that
     # more can be added.
-    return {
-        key: value for key, value in given.items() if value is not False and value not in (None, [])
-    }
+    given = ((k, v) for k, v in vars(options).items() if k not in NO_WISHES)
+    return {k: v for k, v in given if v is not False and v not in (None, [])}
 
 
 def state(folder: Path) -> str:
     """It changes when a file of the model does."""
-    of_modules = (folder.glob(f"*/*.{end}") for end in ("json", "safetensors", "bin"))
-    files = sorted(chain(folder.iterdir(), *of_modules))
+    ends = ("json", "safetensors", "bin")
+    files = sorted([*folder.iterdir(), *(p for end in ends for p in folder.glob(f"*/*.{end}"))])
     stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return "local-" + hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
 

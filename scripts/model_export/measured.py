@@ -13,23 +13,19 @@ import openvino
 from openvino import opset13
 
 from default_package import texts
+from default_package.checks import Runtime, alone
 from default_package.command import say
-from default_package.runtime import Runtime, alone
 from default_package.vocabulary import Vocabulary
 
-LARGEST = "largest"
-"""Of the manifest."""
-LONGEST = "longest"
-"""Of the manifest's canary."""
+LARGEST = "largest"  # of the manifest
+LONGEST = "longest"  # of the manifest's canary
 LONGEST_MAX = 8192
 """Tokens of its text: one of 32,768 would take a CPU half an hour, and many gigabytes."""
 DIGITS = 5
 """Of golden numbers, that all processors agree on: sums of f32 are in another order on each."""
 FP16_LARGEST = float(np.finfo(np.float16).max)
-ROOM = 8
-"""Times as far as these texts, others may reach."""
-LONG_TOKENS = 512
-"""Of the longest text: scores of a layer take 1 MB for each head."""
+ROOM = 8  # times as far as these texts, others may reach
+LONG_TOKENS = 512  # of the longest text: scores of a layer take 1 MB for each head
 KINDS = {
     "scores": r"scores",
     "feed_forward": r"ffn\.(in|gate|gelu|gated|out)(\.product)?",
@@ -55,18 +51,16 @@ def added(folder: Path, content: dict[str, Any], words: Vocabulary) -> dict[str,
         return content
     [row] = Runtime(graph).run([text], pooling)
     weights = row.lexical(text, (content["sparse"] or {}).get("dropped_token_ids", ()))
-    sparse = [[word, round(weight, DIGITS)] for word, weight in weights.items()]
-    dense = [round(float(value), DIGITS) for value in row.dense]
+    golden: dict[str, Any] = {"tokens": tokens}
+    golden["dense"] = [round(float(value), DIGITS) for value in row.dense]
+    golden["sparse"] = [[word, round(weight, DIGITS)] for word, weight in weights.items()]
     say(f"golden numbers of a text of {tokens} tokens are in the manifest")
-    golden = {"tokens": tokens, "dense": dense, "sparse": sparse}
     return content | {"canary": canary | {LONGEST: golden}}
 
 
 def long_text(ids: list[int], tokens: int) -> list[int]:
     """The canary's tokens again and again, between its first and its last one.
-
-    `crates/model/src/package/canary.rs` makes the same text.
-    """
+    `crates/model/src/package/canary.rs` makes the same text."""
     first, *body, last = ids
     return [first, *islice(cycle(body), tokens - 2), last]
 
@@ -106,19 +100,16 @@ def measure(graph: Path, sequences: list[list[int]], pooling: str) -> dict[str, 
 
 def place_of(name: str) -> tuple[int, str] | None:
     """Layer and kind of a tensor."""
-    found = re.fullmatch(r"layer(\d+)\.(.+)", name)
-    kinds = [kind for kind, names in KINDS.items() if found and re.fullmatch(names, found[2])]
-    return (int(found[1]), kinds[0]) if found and kinds else None
+    ways = ((kind, re.fullmatch(rf"layer(\d+)\.({names})", name)) for kind, names in KINDS.items())
+    return next(((int(found[1]), kind) for kind, found in ways if found), None)
 
 
 def told(content: dict[str, Any]) -> list[str]:
     """Lines for the person who waits."""
     peaks = {kind: max((v, i) for i, v in enumerate(content[kind])) for kind in KINDS}
     parts = [f"{kind} {value:g} in layer {layer}" for kind, (value, layer) in peaks.items()]
-    lines = [f"largest numbers over {content['texts']} texts: {', '.join(parts)}"]
-    if max(peaks.values())[0] * ROOM > FP16_LARGEST:
-        lines.append(
-            f"these are near {FP16_LARGEST:.0f}, the largest number of fp16: take bf16 for GPUs, "
-            "--precision bf16 or --bf16-of-package"
-        )
-    return lines
+    line = f"largest numbers over {content['texts']} texts: {', '.join(parts)}"
+    near = f"these are near {FP16_LARGEST:.0f}, the largest number of fp16"
+    cure = "take bf16 for GPUs, --precision bf16 or --bf16-of-package"
+    is_near = max(peaks.values())[0] * ROOM > FP16_LARGEST
+    return [line, f"{near}: {cure}"] if is_near else [line]

@@ -31,16 +31,14 @@ ACTIVATIONS = {
 }
 """Their names in `encoder.Dense`."""
 ONE = "sentence_embedding"
-STEADY = 4.0
-"""The number beside a score; `crates/model/src/package/manifest/kind.rs` knows it."""
+STEADY = 4.0  # the number beside a score; `crates/model/src/package/manifest/kind.rs` knows it
 KEPT = 512
 """Words of a text: trained models give fewer than this many a weight, but for the longest texts."""
 POOLING, STATIC, ROUTER = "SpladePooling", "SparseStaticEmbedding", "Router"
 LOGARITHMS = {"relu": 1, "log1p_relu": 2}
 """The activation's name there -> logarithms behind the largest logit."""
 ROUTES = "router_config.json"
-TABLE = "idf.json"
-"""Token -> its weight in a question, in models of opensearch-project."""
+TABLE = "idf.json"  # token -> its weight in a question, in models of opensearch-project
 STRATEGY, ACTIVATION = "pooling_strategy", "activation_function"
 KEYS = {STRATEGY, ACTIVATION, "embedding_dimension", "word_embedding_dimension", "chunk_size"}
 """Of the file of SpladePooling."""
@@ -50,8 +48,7 @@ class Module(NamedTuple):
     """One part."""
 
     type: str
-    place: str
-    """Its folder in that of the model."""
+    place: str  # its folder in that of the model
 
     @property
     def kind(self) -> str:
@@ -81,9 +78,7 @@ def read(folder: Path) -> list[Module]:
 
 def check(path: Path, modules: list[Module], order: str, only: str) -> None:
     """Refuses those of the file `path` unless their kinds are in an order that can be served.
-
-    `order` is the pattern of their names, and `only` says it to a person.
-    """
+    `order` is the pattern of their names, and `only` says it to a person."""
     kinds = [module.kind for module in modules]
     foreign = [m.type for m in modules if not m.type.startswith("sentence_transformers.")]
     if foreign:
@@ -96,18 +91,15 @@ def check(path: Path, modules: list[Module], order: str, only: str) -> None:
 
 
 def dense(folder: Path, width: int) -> tuple[tuple[Dense, ...], dict[str, Stored]]:
-    """What is behind pooled hidden states of `width` numbers, and tensors by our names.
-
-    Nothing is between modules without an activation: they become one product.
-    """
+    """What is behind pooled hidden states of `width` numbers, and tensors by our names. Nothing is
+    between modules without an activation: they become one product."""
     found: list[tuple[np.ndarray, np.ndarray, str | None]] = []
     for module in (module for module in read(folder) if module.kind == "Dense"):
         weight, bias, activation = _dense(folder / module.place)
         before = len(found[-1][0]) if found else width
         if (taken := weight.shape[1]) != before:
-            raise PackageError(
-                f"{folder / NAME} has a Dense module for {taken} numbers, not {before}"
-            )
+            numbers = f"{taken} numbers, not {before}"
+            raise PackageError(f"{folder / NAME} has a Dense module for {numbers}")
         if found and not found[-1][2]:
             earlier, earlier_bias, _ = found.pop()
             weight, bias = weight @ earlier, weight @ earlier_bias + bias
@@ -140,11 +132,8 @@ def _dense(module: Path) -> tuple[np.ndarray, np.ndarray, str | None]:
 
 
 def beside_steady(score: Stored, name: str) -> Stored:
-    """The published weight or bias of a score, with what makes the other number.
-
-    That is always the same, so that the length 1, which every vector gets, leaves the score as
-    their quotient.
-    """
+    """The published weight or bias of a score, with what makes the other number. That is always the
+    same, so that the length 1, which every vector gets, leaves the score as their quotient."""
     steady = np.full(score.shape, STEADY if name.endswith(".b") else 0.0, np.float32)
     both = (2, *score.shape[1:])
     return Stored(both, "F32", lambda rows: np.concatenate([score.read(), steady])[rows])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from default_package.choices import CROSS_ENCODER, SPARSE, Pooling
 from default_package.errors import JsonFile, PackageError, read_json
-from families.family import Scorer
+from families import Scorer
 
 from . import modules
 from .configuration import Configuration
@@ -17,26 +17,21 @@ from .modules import Module, Splade
 
 SCALED = "mean_sqrt_len_tokens"
 """The mean times a number, which a Dense module sees, and which the length 1 takes away."""
-POOLINGS = {
-    "cls": Pooling.CLS,
-    "cls_token": Pooling.CLS,
-    "mean": Pooling.MEAN,
-    "mean_tokens": Pooling.MEAN,
-    SCALED: Pooling.MEAN,
-    "lasttoken": Pooling.LAST,
-}
+POOLINGS = {"cls": Pooling.CLS, "cls_token": Pooling.CLS, "lasttoken": Pooling.LAST}
+POOLINGS |= dict.fromkeys(("mean", "mean_tokens", SCALED), Pooling.MEAN)
 MODE = "pooling_mode"
 ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 """The file of the Transformer module is named after one, in this order."""
-VECTORS = "a model of one dense vector a text"
-WORDS = "a model of lexical weights"
+VECTORS, WORDS = "a model of one dense vector a text", "a model of lexical weights"
+PAIRS, TOKENS = "a cross-encoder", "token_embeddings"
 MODELS = {
-    "SentenceTransformer": (VECTORS, "feature-extraction", "last_hidden_state", "token_embeddings"),
-    "CrossEncoder": ("a cross-encoder", "sequence-classification", "logits", "scores"),
-    "SparseEncoder": (WORDS, "fill-mask", "logits", "token_embeddings"),
+    "SentenceTransformer": (None, VECTORS, "feature-extraction", "last_hidden_state", TOKENS),
+    "CrossEncoder": (CROSS_ENCODER, PAIRS, "sequence-classification", "logits", "scores"),
+    "SparseEncoder": (SPARSE, WORDS, "fill-mask", "logits", TOKENS),
 }
-"""Kind of model -> what it is, its task, what gives the network's output, and the name of that: the
-only ones that can be served. MLMTransformer, the older module of SPLADE models, says none of it."""
+"""Kind of model -> the manifest's word, what it is, its task, what gives the network's output, and
+the name of that: the only ones that can be served. MLMTransformer, the older module of SPLADE
+models, says none of it."""
 TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs"}
 TRANSFORMER_KEYS |= {"do_lower_case", "transformer_task", "modality_config", "module_output_name"}
 POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
@@ -59,31 +54,19 @@ class Sentence:
     """How a model makes one vector of a text."""
 
     pooling: Pooling
-    tokens_max: int | None
-    """Of a text, where a file says fewer than the network has positions."""
+    tokens_max: int | None  # of a text, where a file says fewer than the network has positions
     prompts: dict[str, str]
     default_prompt: str | None
     sources: dict[str, str]
     """Field of the manifest -> the file and its key that the field comes from."""
-    network: Configuration
-    """What config.json says."""
-    scorer: Scorer | None = None
-    """What makes a score of the vector; cross-encoders alone have one."""
-    splade: Splade | None = None
-    """Of models that have no vector."""
-    sparse: bool = True
-    """Whether a lexical head is taken in, and whether one for token vectors is."""
-    tokens: bool = False
-
-    @property
-    def kind(self) -> str | None:
-        """The manifest's word, where the model is none of vectors."""
-        return CROSS_ENCODER if self.scorer else SPARSE if self.splade else None
-
-    @property
-    def what(self) -> str:
-        """In a sentence."""
-        return "a cross-encoder" if self.scorer else WORDS
+    network: Configuration  # what config.json says
+    kind: str | None
+    """The manifest's word, where the model is none of vectors, and what it is in a sentence."""
+    what: str
+    scorer: Scorer | None = None  # what makes a score of the vector; cross-encoders alone have one
+    splade: Splade | None = None  # of models that have no vector
+    sparse: bool = True  # whether a lexical head is taken in
+    tokens: bool = False  # whether a head for token vectors is
 
 
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
@@ -118,7 +101,8 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     prompts, default, source = _prompts(folder, normalizes, kind)
     if not scorer:
         sources["prompts"] = source
-    return Sentence(pooling, tokens_max, prompts, default, sources, network, scorer, splade)
+    said = (pooling, tokens_max, prompts, default, sources, network)
+    return Sentence(*said, *MODELS[kind][:2], scorer, splade)
 
 
 def _known(path: Path, keys: set[str]) -> JsonFile:
@@ -154,7 +138,7 @@ def _tokens_max(folder: Path, kind: str) -> tuple[int | None, str]:
     """And what says so; the tokenizer's file is asked when the module's does not say."""
     paths = [folder / f"sentence_{name}_config.json" for name in ENCODERS]
     stored = _known(next((p for p in paths if p.exists()), paths[0]), TRANSFORMER_KEYS)
-    _, task, output, name = MODELS[kind]
+    _, _, task, output, name = MODELS[kind]
     way = {"text": {"method": "forward", "method_output_name": output}}
     plain = {"do_lower_case": False, "transformer_task": task}
     plain |= {"modality_config": way, "module_output_name": name}
@@ -188,7 +172,7 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
     of_pairs = kind == "CrossEncoder"
     stored = _known(folder / MODEL, MODEL_KEYS | ({"activation_fn"} if of_pairs else set()))
     told = "its architecture is that of a CrossEncoder"
-    told = told if of_pairs else f"only {kind}, {MODELS[kind][0]}, can be served"
+    told = told if of_pairs else f"only {kind}, {MODELS[kind][1]}, can be served"
     stored.demand(stored.get("model_type", kind) == kind, "model_type", told)
     if of_pairs:
         none = not any((stored.get("prompts") or {}).values())
@@ -196,10 +180,9 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
         return {}, None, ""
     measure = stored.get("similarity_fn_name") or "cosine"
     if measure != "cosine" and not normalizes:
-        raise PackageError(
-            f"{stored.path} has similarity_fn_name {measure!r} and modules.json no Normalize: the "
-            "server gives every vector the length 1, so name a model for the cosine"
-        )
+        why = "the server gives every vector the length 1, so name a model for the cosine"
+        what = f"similarity_fn_name {measure!r} and modules.json no Normalize"
+        raise PackageError(f"{stored.path} has {what}: {why}")
     published = {name: text or "" for name, text in (stored.get("prompts") or {}).items()}
     passage = next((name for name in PASSAGES if name in published), "passage")
     ours = {"query": "query", passage: "passage"}

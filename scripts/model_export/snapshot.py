@@ -8,26 +8,19 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from default_package import encoder
 from default_package.choices import Pooling
-from default_package.encoder import (
-    WORD_TABLE,
-    Architecture,
-    Config,
-    Dense,
-    Encoder,
-    SparseHead,
-    Words,
-    tensor_shapes,
-)
+from default_package.encoder import WORD_TABLE, Architecture, Encoder, SparseHead, tensor_shapes
 from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
-from families.family import Family
+from families import Family
 
 from . import kept, modules, sentence, stored
-from .configuration import QUANTIZED
+from .configuration import HARMLESS, QUANTIZED
 from .sentence import Sentence
 from .stored import FLOATS, Stored
 
@@ -43,16 +36,13 @@ NORMALIZER = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
 NORMALIZER |= {"tokenize_chinese_chars": "handle_chinese_chars"}
 """Key of tokenizer_config.json -> that of tokenizer.json."""
 HEAD_FILE = "sparse_linear.pt"
-COLBERT_FILE = "colbert_linear.pt"
-"""Lies beside it in BGE-M3, and gives each token a vector."""
+COLBERT_FILE = "colbert_linear.pt"  # lies beside it in BGE-M3, and gives each token a vector
 
 
 def open_encoder(folder: Path, said: Sentence, headers: Mapping[str, Any] | None = None) -> Encoder:
-    """Finds the weights and checks the name and shape of each against config.json.
-
-    `headers`, shapes and types by name, are enough to check a model whose weights are not there
-    yet, but for its heads.
-    """
+    """Finds the weights and checks the name and shape of each against config.json. `headers`,
+    shapes and types by name, are enough to check a model whose weights are not there yet, but for
+    its heads."""
     architecture = read_config(said)
     sizes, family, weights = architecture.sizes, architecture.family, headers
     if weights is None:
@@ -89,9 +79,11 @@ def open_encoder(folder: Path, said: Sentence, headers: Mapping[str, Any] | None
             return modules.beside_steady(score, name)
         rows = [shapes[sharer][0] for sharer in sharers]
         found = _take(weights, published, (sum(rows), *shapes[name][1:]))
+        if len(rows) == 1 or headers is not None:
+            return found
         start = sum(rows[: sharers.index(name)])
-        is_part = len(rows) > 1 and headers is None
-        return found.rows(start, shapes[name]) if is_part else found
+        own = slice(start, start + shapes[name][0])
+        return replace(found, shape=shapes[name], part=lambda rows: found.part(own)[rows])
 
     tensors = {name: behind.get(name) or take(name) for name in shapes}
     # The `classifier` of a classifier of texts gives no lexical weights.
@@ -102,10 +94,8 @@ def open_encoder(folder: Path, said: Sentence, headers: Mapping[str, Any] | None
 
 
 def published_name(family: Family, name: str) -> tuple[str, list[str]]:
-    """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`, and our names that share it.
-
-    `*` at the beginning stands for anything.
-    """
+    """`l3.q.w` -> `encoder.layer.3.attention.self.query.weight`, and our names that share it. `*`
+    at the beginning stands for anything."""
     layer, part, kind = re.fullmatch(r"(l\d+\.)?(.+?)(\.[wb])?", name).groups("")
     [ours] = [ours for ours in family.published if part in ours.split("+")]
     published = family.published[ours].replace("#", layer[1:-1])
@@ -123,10 +113,8 @@ def check(folder: Path, names: Collection[str], options: argparse.Namespace) -> 
         said = replace(said, tokens_max=options.max_tokens)
         said.sources["max_input_tokens"] = "--max-tokens"
     if TOKENIZER_FILE not in names:
-        raise PackageError(
-            f"{folder / TOKENIZER_FILE} is missing: save the model with AutoTokenizer and "
-            "save_pretrained of transformers, and name that folder"
-        )
+        save = "save the model with AutoTokenizer and save_pretrained of transformers"
+        raise PackageError(f"{folder / TOKENIZER_FILE} is missing: {save}, and name that folder")
     _check_normalizer(folder, said.network.family)
     if said.kind:
         if with_tokens:
@@ -136,17 +124,15 @@ def check(folder: Path, names: Collection[str], options: argparse.Namespace) -> 
         return said
     is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
     if with_sparse and is_bge_m3 and HEAD_FILE not in names:
-        raise PackageError(
-            f"{folder / HEAD_FILE} is missing, the sparse head of BGE-M3: add the file, or say "
-            "--no-sparse for dense vectors alone"
-        )
+        cure = "add the file, or say --no-sparse for dense vectors alone"
+        what = f"{folder / HEAD_FILE} is missing, the sparse head of BGE-M3"
+        raise PackageError(f"{what}: {cure}")
     if with_tokens and not with_sparse:
         raise PackageError("--token-vectors and --no-sparse do not go together: leave one out")
     if with_tokens and COLBERT_FILE not in names:
-        raise PackageError(
-            f"{folder / COLBERT_FILE} is missing, the head for token vectors that BGE-M3 has: add "
-            "the file, or leave --token-vectors out"
-        )
+        cure = "add the file, or leave --token-vectors out"
+        what = f"{folder / COLBERT_FILE} is missing, the head for token vectors that BGE-M3 has"
+        raise PackageError(f"{what}: {cure}")
     return said
 
 
@@ -174,10 +160,9 @@ def weight_files(folder: Path, names: Collection[str]) -> list[str]:
         if index.name in names:
             break
     else:
-        raise PackageError(
-            f"{folder} has no weights that can be read, neither {' nor '.join(stored.FILES)}: save "
-            "the model with save_pretrained of transformers and name that folder"
-        )
+        none = f"no weights that can be read, neither {' nor '.join(stored.FILES)}"
+        save = "save the model with save_pretrained of transformers and name that folder"
+        raise PackageError(f"{folder} has {none}: {save}")
     parts = read_json(index).get("weight_map")
     if not isinstance(parts, dict):
         raise PackageError(f"{index} has no weight_map")
@@ -191,29 +176,25 @@ def weight_files(folder: Path, names: Collection[str]) -> list[str]:
 def _take(
     weights: Mapping[str, Stored], name: str, shape: tuple[int, ...], where: str = "the weights"
 ) -> Stored:
-    name = _spelt(name, weights)
+    """By its name, of which `*` stands for any beginning, or by an older one."""
+    older = (name.removesuffix(new) + old for new, old in OLDER_NAMES.items() if name.endswith(new))
+    ends = ((one, one.removeprefix("*")) for one in (name, *older))
+    same = (
+        found
+        for one, end in ends
+        for found in weights
+        if found == end or (one != end and found.endswith(f".{end}"))
+    )
+    name = next(same, name.removeprefix("*"))
     if name not in weights:
         raise PackageError(f"{where} lack the tensor {name}")
     found = weights[name]
     if found.dtype not in FLOATS:
         raise PackageError(f"tensor {name} of {where} is stored as {found.dtype}: {QUANTIZED}")
     if tuple(found.shape) != shape:
-        raise PackageError(
-            f"tensor {name} of {where} has shape {list(found.shape)}, "
-            f"config.json asks for {list(shape)}"
-        )
+        has, wanted = f"has shape {list(found.shape)}", f"config.json asks for {list(shape)}"
+        raise PackageError(f"tensor {name} of {where} {has}, {wanted}")
     return found
-
-
-def _spelt(name: str, weights: Collection[str]) -> str:
-    """A name as it is among those of the weights, if it is there."""
-    older = (name.removesuffix(new) + old for new, old in OLDER_NAMES.items() if name.endswith(new))
-    for one in (name, *older):
-        end = one.removeprefix("*")
-        for found in weights:
-            if found == end or (one != end and found.endswith(f".{end}")):
-                return found
-    return name.removeprefix("*")
 
 
 def _head(
@@ -232,54 +213,49 @@ def _head(
     return SparseHead(weight.tolist(), float(bias[0]), f"the model's own {name} layer")
 
 
-def tells_pairs_apart(folder: Path, sizes: Config) -> bool:
-    """Whether the tokens of a pair's second text have a type of their own."""
-    about = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
-    has_types = "token_type_ids" in about.get("model_input_names", ["token_type_ids"])
-    return has_types and sizes.type_rows > 1
-
-
 def fitted(
-    encoder: Encoder, words: Vocabulary, *, with_types: bool = False, quiet: bool = False
+    network: Encoder, words: Vocabulary, *, pairs: Path | None = None, quiet: bool = False
 ) -> Encoder:
     """The same encoder for this tokenizer, which has fewer tokens where files pad the word table.
-
-    `with_types`: the texts of a pair are told apart. `quiet`: special tokens are no words of
-    documents, since no question asks for them.
-    """
-    found = encoder.architecture
-    if words.size > found.sizes.vocab_rows:
-        raise PackageError(
-            f"tokenizer.json has {words.size} tokens, the model knows only {found.sizes.vocab_rows}"
-        )
+    `pairs`: the folder of a cross-encoder. `quiet`: special tokens are no words of documents, since
+    no question asks for them."""
+    found, known = network.architecture, network.sizes.vocab_rows
+    about = JsonFile(pairs / "tokenizer_config.json", may_be_missing=True) if pairs else {}
+    if words.size > known:
+        raise PackageError(f"tokenizer.json has {words.size} tokens, the model knows only {known}")
     found = replace(found, sizes=replace(found.sizes, vocab_rows=words.size))
-    if with_types:
+    has_types = "token_type_ids" in about.get("model_input_names", ["token_type_ids"])
+    if pairs and has_types and found.sizes.type_rows > 1:
+        # The tokens of a pair's second text have a type of their own.
         found = replace(found, separator=words.separator)
     if quiet and found.words:
-        silent = tuple(words.wordless_ids)
-        found = replace(found, words=replace(found.words, silent=silent))
-    return replace(encoder, architecture=found)
+        found = replace(found, words=replace(found.words, silent=tuple(words.wordless_ids)))
+    return replace(network, architecture=found)
 
 
 def read_config(said: Sentence) -> Architecture:
     """The snapshot's architecture."""
-    stored, scorer, words = said.network, said.scorer, said.splade
-    sizes, family, head = stored.sizes(), stored.family, ()
+    file, scorer, words = said.network, said.scorer, said.splade
+    sizes, family, head = file.sizes(), file.family, ()
     if scorer:
         # The score is the first of the two numbers of the second product.
-        first = Dense(sizes.hidden, scorer.biased, scorer.activation, family.has("dense0.ln"))
-        head = (first, Dense(2, biased=True))
+        first = (sizes.hidden, scorer.biased, scorer.activation, family.has("dense0.ln"))
+        head = (encoder.Dense(*first), encoder.Dense(2, biased=True))
+    has_padding = family.padding_has_positions or file.get("pad_token_id") is not None
     found = Architecture(
         sizes=sizes,
         family=family,
         pooling=said.pooling,
-        pad_token_id=stored.padding(),
-        attentions=stored.attentions(sizes),
+        # Where no position depends on it, it only fills rows.
+        pad_token_id=file.whole("pad_token_id", 0) if has_padding else 0,
+        attentions=file.attentions(sizes),
         dense=head,
         tokens_max=said.tokens_max,
-        words=words and Words(modules.KEPT, words.logarithms, stored.words_are_tied()),
+        words=words and encoder.Words(modules.KEPT, words.logarithms, file.words_are_tied()),
     )
-    stored.check_all_is_known()
+    # After all else was asked for: a key that nobody understands may change the vectors.
+    known = [*file.known, *f"{HARMLESS} {family.harmless}".split()]
+    file.demand_known(lambda key: not file[key] or any(fnmatch(key, one) for one in known))
     if (said.tokens_max or 0) > found.max_input_tokens:
         if (source := said.sources["max_input_tokens"]) == "--max-tokens":
             takes = f"the model takes {found.max_input_tokens}"

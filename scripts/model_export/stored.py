@@ -16,7 +16,7 @@ import pickle
 import pickletools
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,24 +30,13 @@ from default_package.errors import PackageError
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of a model's weights, and of a module's, the first that is there."""
-PICKLE_BYTES_MAX = 16 << 20
-"""A table of 400 tensors takes 50 KB."""
-FLOATS = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
+PICKLE_BYTES_MAX = 16 << 20  # a table of 400 tensors takes 50 KB
+FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16}
 """Types of numbers, by the names that safetensors has for them."""
-STORAGES = {
-    "DoubleStorage": "F64",
-    "FloatStorage": "F32",
-    "HalfStorage": "F16",
-    "BFloat16Storage": "BF16",
-    # Position ids and the like: known, and not needed.
-    **dict.fromkeys(["LongStorage", "IntStorage", "ShortStorage", "CharStorage"], ""),
-    **dict.fromkeys(["ByteStorage", "BoolStorage"], ""),
-}
+STORAGES = {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16"}
+STORAGES |= {"BFloat16Storage": "BF16"}
+# Position ids and the like: known, and not needed.
+STORAGES |= {f"{kind}Storage": "" for kind in ("Long", "Int", "Short", "Char", "Byte", "Bool")}
 OPCODES = """PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
 BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND
 APPENDS EMPTY_DICT SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL
@@ -59,19 +48,12 @@ class Stored:
     """One tensor."""
 
     shape: tuple[int, ...]
-    dtype: str
-    """As safetensors names it."""
-    part: Callable[[Rows], np.ndarray]
-    """Reads rows as they are stored."""
+    dtype: str  # as safetensors names it
+    part: Callable[[Rows], np.ndarray]  # reads rows as they are stored
 
     def read(self, rows: Rows = ...) -> np.ndarray:
         """These rows as f32; all of them by default."""
         return np.asarray(self.part(rows), np.float32, order="C")
-
-    def rows(self, start: int, shape: tuple[int, ...]) -> Stored:
-        """A tensor of this shape that begins with the row `start` of this one."""
-        own = slice(start, start + shape[0])
-        return replace(self, shape=shape, part=lambda rows: self.part(own)[rows])
 
 
 def file_of(module: Path) -> Path | None:
@@ -82,10 +64,8 @@ def file_of(module: Path) -> Path | None:
 def read(path: Path) -> dict[str, Stored]:
     """All tensors of a file by name; those of whole numbers, position ids and the like, are not
     needed and may be left out."""
-    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-
-
-def _read_safetensors(path: Path) -> dict[str, Stored]:
+    if path.suffix != ".safetensors":
+        return _read_torch(path)
     try:
         file = safe_open(path, "numpy")
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -111,9 +91,8 @@ def _read_torch(path: Path) -> dict[str, Stored]:
             if order in members and archive.read(order) != b"little":
                 raise Refused("its numbers are not little endian")
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise PackageError(
-            f"{path} is not a zip file of torch.save: save it again with PyTorch 1.6 or later"
-        ) from error
+        cure = "save it again with PyTorch 1.6 or later"
+        raise PackageError(f"{path} is not a zip file of torch.save: {cure}") from error
     except Refused as error:
         raise PackageError(f"{path} is refused: {error}") from error
 
@@ -131,7 +110,7 @@ def _read_torch(path: Path) -> dict[str, Stored]:
         # The local header repeats the name and may have an extra field of another length.
         header = np.fromfile(path, "<u2", 2, offset=min(member.header_offset, file_bytes) + 26)
         start = member.header_offset + 30 + int(header.sum())
-        size = FLOATS[entry.dtype].itemsize
+        size = np.dtype(FLOATS[entry.dtype]).itemsize
         wanted = (entry.offset + math.prod(entry.shape)) * size
         is_whole = len(header) == 2 and start + member.file_size <= file_bytes
         if not is_whole or wanted > member.file_size:
@@ -144,12 +123,10 @@ def _read_torch(path: Path) -> dict[str, Stored]:
 class Numbers(NamedTuple):
     """Those of one member of the archive, or those of a tensor: contiguous, `offset` into it."""
 
-    dtype: str
-    """Whole numbers have none."""
+    dtype: str  # whole numbers have none
     key: str
     offset: int = 0
-    shape: tuple[int, ...] | None = None
-    """That of a tensor."""
+    shape: tuple[int, ...] | None = None  # that of a tensor
 
 
 class Refused(Exception):

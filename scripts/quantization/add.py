@@ -6,10 +6,9 @@ from types import ModuleType
 from typing import Any
 
 from default_package import manifest
-from default_package.checks import Limits, check_canary, demand
+from default_package.checks import Runtime, check_canary, demand
 from default_package.command import clear_left, say
 from default_package.errors import PackageError
-from default_package.runtime import Runtime
 
 from . import calibration, fp8, guide, int8, kept, score
 from .score import GraphEmbedder, Package
@@ -38,8 +37,7 @@ def run(options: argparse.Namespace) -> None:
 
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
         runtime, tolerances = Runtime(twin / rounding.GRAPH), rounding.TOLERANCES
-        limits = Limits(tolerances["dense_cosine_min"], tolerances["sparse_max_abs"])
-        check_canary(runtime, content, limits)
+        check_canary(runtime, content, tolerances)
         if known:
             scores = known.retrieval
         else:

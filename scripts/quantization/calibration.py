@@ -8,7 +8,7 @@ import onnx
 import openvino
 
 from default_package import texts
-from default_package.runtime import alone
+from default_package.checks import alone
 from model_export import half
 
 from .score import Package

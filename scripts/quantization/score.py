@@ -13,9 +13,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from default_package import manifest
+from default_package.checks import Runtime
 from default_package.errors import PackageError
 from default_package.reference import select_sparse
-from default_package.runtime import Runtime
 
 LOSS_MAX = 0.01
 """Of nDCG@10, relative."""

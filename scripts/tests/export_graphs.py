@@ -10,12 +10,11 @@ import onnx
 import openvino
 from onnx.reference import ReferenceEvaluator
 
+from default_package.checks import Arrays, Batch, Runtime, batch
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder
-from default_package.runtime import Arrays, Batch, Runtime, batch
-from default_package.words import WORDS
-from families import XLM_ROBERTA
-from families.family import Family
+from default_package.graph import WORDS
+from families import XLM_ROBERTA, Family
 from fixtures import random_encoder
 from model_export import half
 from quantization.calibration import product_inputs

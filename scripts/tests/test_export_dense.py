@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from export_graphs import written
 
+from default_package.checks import Runtime, batch
 from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from default_package.runtime import Runtime, batch
 from fixtures import FAMILIES
 from model_export.modules import ACTIVATIONS
 

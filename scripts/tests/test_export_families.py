@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 from export_graphs import written
 
-from default_package.checks import LIMITS, check_neighbours, sparse_distance
+from default_package.checks import (
+    LIMITS,
+    Runtime,
+    alone,
+    batch,
+    check_neighbours,
+    room,
+    sparse_distance,
+)
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.reference import Found, ReferenceEncoder, cosine
-from default_package.runtime import Runtime, alone, batch, room
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
 from model_export import stored
@@ -139,4 +146,4 @@ def test_graphs_in_16_bits_are_close(
     found = Runtime(written(encoder, precision, tmp_path)).run(sequences, pooling)
     for one, text in zip(found, texts, strict=True):
         weight_max = HALF_WORD_MAX if encoder.architecture.words else HALF_WEIGHT_MAX
-        check(one, text, LIMITS[precision].dense_cosine_min, weight_max)
+        check(one, text, LIMITS[precision]["dense_cosine_min"], weight_max)

@@ -8,10 +8,10 @@ import pytest
 from export_graphs import BATCH, encoder_of, packed, written, written_in_fp8
 from onnx import TensorProto, numpy_helper
 
+from default_package.checks import Runtime
 from default_package.choices import Precision
 from default_package.errors import PackageError
 from default_package.reference import cosine
-from default_package.runtime import Runtime
 from model_export import half
 from quantization.fp8 import LARGEST, SCALE_MIN, EightBuilder, compensated
 

@@ -14,8 +14,8 @@ from export_graphs import cast_rows, encoder_of, packed, ran_nodes, written
 from onnx import TensorProto
 
 from default_package import graph_builder
+from default_package.checks import Runtime
 from default_package.choices import Precision
-from default_package.runtime import Runtime
 
 
 # Between the casts of bf16 it finds no attention; those graphs are for GPUs.

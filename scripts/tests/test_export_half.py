@@ -8,10 +8,9 @@ from export_packages import RANDOM, check_files, digests, made, manifest_of, ref
 from export_snapshots import change
 
 from default_package import graph_builder
-from default_package.checks import LIMITS, cosine
+from default_package.checks import LIMITS, Runtime, cosine
 from default_package.choices import Precision
 from default_package.graph_builder import TENSOR_BYTES_MIN
-from default_package.runtime import Runtime
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -38,7 +37,7 @@ def test_a_graph_in_16_bits_is_added_to_a_package(tmp_path: Path, precision: str
         Runtime(out / name).run([[0, 5, 2]], "cls")[0].dense
         for name in ("model.onnx", f"model.{precision}.onnx")
     )
-    assert cosine(single, twin) > LIMITS[Precision(precision)].dense_cosine_min
+    assert cosine(single, twin) > LIMITS[Precision(precision)]["dense_cosine_min"]
 
 
 def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(

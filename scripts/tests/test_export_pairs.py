@@ -11,9 +11,9 @@ import pytest
 from export_packages import check_files, made, refusal
 from export_snapshots import change, copied
 
+from default_package.checks import Runtime
 from default_package.choices import Pooling
 from default_package.errors import PackageError
-from default_package.runtime import Runtime
 from fixtures import FAMILIES
 from model_export import sentence, snapshot
 from model_export.modules import STEADY

@@ -13,8 +13,7 @@ import pytest
 import export_onnx
 from default_package.encoder import tensor_shapes
 from default_package.errors import PackageError
-from families import BERT, XLM_ROBERTA
-from families.family import Family
+from families import BERT, XLM_ROBERTA, Family
 from fixtures import random_encoder
 from model_export import sentence, snapshot
 

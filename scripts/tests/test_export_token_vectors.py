@@ -13,10 +13,10 @@ from export_graphs import written, written_in_fp8
 from export_packages import made, refusal
 
 from default_package import checks
+from default_package.checks import Runtime
 from default_package.choices import Precision
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder, cosine
-from default_package.runtime import Runtime
 from model_export.snapshot import COLBERT_FILE
 from quantization import int8
 

@@ -13,12 +13,11 @@ from export_packages import check_files, made, refusal, run
 from export_snapshots import change, copied
 
 from default_package import checks
-from default_package.checks import sparse_distance
+from default_package.checks import Runtime, sparse_distance
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Words
 from default_package.errors import PackageError
 from default_package.reference import ReferenceEncoder
-from default_package.runtime import Runtime
 from families import BERT
 from fixtures import FAMILIES
 from model_export import modules, sentence, snapshot, stored
@@ -140,7 +139,7 @@ def test_an_absent_word_may_weigh_as_much_as_the_weakest_of_a_full_list() -> Non
 def test_vocabularies_of_several_parts_are_scored_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("default_package.words.COLUMNS", 100)
+    monkeypatch.setattr("default_package.graph.COLUMNS", 100)
     encoder = snapshots.open_encoder(FAMILIES / "distilbert-words")
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     ids = [4, 200, 400, 300, 9, 9]

@@ -10,13 +10,12 @@ import pytest
 import tokenizers
 
 from default_package import graph
-from default_package.checks import check_neighbours
+from default_package.checks import Runtime, check_neighbours
 from default_package.choices import Pooling
 from default_package.encoder import SPECIAL_BIAS, SparseHead
 from default_package.errors import PackageError
+from default_package.layers import SAME_TEXT
 from default_package.reference import ReferenceEncoder
-from default_package.runtime import Runtime
-from default_package.segments import SAME_TEXT
 from fixtures import TINY, TINY_TOKENS, TINY_WORDS, tiny_package
 
 NETWORK = tiny_package.tiny_encoder().architecture

@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 
 from conformance.reference_tokenizer import SentencepieceTokenizer
-from default_package.runtime import batch as batch_of
+from default_package.checks import batch as batch_of
 from own_code import Ask
 from rules import Selection, best_weights, edges, select
 from server import Server, running
