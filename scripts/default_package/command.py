@@ -176,19 +176,19 @@ def clear_left(beside: Path) -> None:
 
 
 @contextmanager
-def changing(package: Path) -> Iterator[None]:
-    """No other process adds to the package meanwhile: this one locks the file that servers lock
-    while they build a plan."""
-    path = package / PACKAGE_LOCK
+def locked(folder: Path, work: str) -> Iterator[None]:
+    """No other process that `work` names changes the folder meanwhile: this one locks the file that
+    servers lock in a package while they build a plan."""
+    path = folder / PACKAGE_LOCK
     while True:
         with _lock_file(path) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"waiting for another process that changes {package}")
+                say(f"waiting for another process that {work}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             except OSError as error:
-                say(f"no lock on {package}, which no other process may change meanwhile: {error}")
+                say(f"no lock on {folder}, which no other process may change meanwhile: {error}")
             # Who had the lock may have put another folder there.
             if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 yield

@@ -84,7 +84,7 @@ def add_graph(
     """The package at `place` is replaced by one that has a further graph. `write` puts the graph's
     files, whose names begin with `prefix`, into a folder. `finish` checks the package there and
     returns its manifest. Until both are done the old one stays as it is."""
-    with command.changing(place), command.replacing(place) as twin:
+    with command.locked(place, f"changes {place}"), command.replacing(place) as twin:
         content = read(place)
         # Before the links: the onnx library refuses to read numbers from a file with two names.
         write(twin)

@@ -5,19 +5,17 @@ was. It needs no packages of Python, so that the second start of a server takes 
 """
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from default_package import command
 from default_package.choices import FORMAT_VERSION, NORMALIZATIONS
-from default_package.command import cache_folder, say
 from default_package.errors import PackageError, read_json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -104,21 +102,14 @@ def note(name: str, revision: str, commit: str) -> None:
     new.replace(path)
 
 
-@contextmanager
-def locked(name: str) -> Iterator[None]:
+def locked(name: str) -> AbstractContextManager[None]:
     """One process makes the packages of a model, and others wait for what it makes."""
     _base(name).mkdir(parents=True, exist_ok=True)
-    with (_base(name) / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that makes a package of {name}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return command.locked(_base(name), f"makes a package of {name}")
 
 
 def _base(name: str) -> Path:
-    return cache_folder() / "models" / quote(name.replace("/", "--"), safe="")
+    return command.cache_folder() / "models" / quote(name.replace("/", "--"), safe="")
 
 
 def _note(name: str, revision: str) -> Path:

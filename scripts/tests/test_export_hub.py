@@ -1,5 +1,6 @@
 """Models by name: what is fetched from a hub, kept, gone on with and refused."""
 
+import errno
 import fcntl
 import json
 import resource
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from unittest.mock import Mock
 
 import export_snapshots as snapshots
 import fake_hub
@@ -366,6 +368,15 @@ def test_one_process_makes_a_package_and_others_wait(
         assert not entered.is_set()
     thread.join(30)
     assert entered.is_set()
+
+
+def test_a_cache_on_a_disk_without_locks_is_used(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_locks = Mock(side_effect=OSError(errno.ENOLCK, "no locks"))
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with kept.locked(NAME):
+        assert "no lock on " in capsys.readouterr().err
 
 
 def test_the_package_of_a_folder_is_made_by_one_process_too(
