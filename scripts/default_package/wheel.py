@@ -25,10 +25,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from families import BERT
 
-from . import checks, command, encoder, manifest, vocabulary
+from . import checks, command, encoder, manifest
 from .choices import DEFAULT_PACKAGE, Pooling, Precision
 from .command import digest, say
 from .errors import PackageError, read_json
+from .vocabulary import parse
 
 DISK_BYTES_MIN = 700_000_000
 """The wheel (91 MB), its model (72 MB) and the package (287 MB), with room to spare."""
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
         joiners = normalizers.Replace(ZERO_WIDTH_JOINER, " ")
         spaces = normalizers.Replace(Regex(" {2,}"), " ")
         text = assemble(pieces, joiners, normalizers.Precompiled(charsmap()), spaces)
-        words = vocabulary.parse(text, pieces.pad)
+        words = parse(text, pieces.pad)
         ranges = {"small_vectors": [read_json(manifest.RANGES, "ranges")]}
         plan = manifest.Plan(network, words, DEFAULT_PACKAGE | ranges)
         manifest.write(plan, package)

@@ -3,6 +3,7 @@ of its layers, which say whether fp16 holds them, and golden numbers of a text o
 length, which say what a GPU's plan must give for long rows.
 """
 
+import json
 import re
 from itertools import cycle, islice
 from pathlib import Path
@@ -12,11 +13,11 @@ import numpy as np
 import openvino
 from openvino import opset13
 
-from default_package import texts
 from default_package.checks import Runtime, alone
-from default_package.command import say
+from default_package.command import SCRIPTS, say
 from default_package.vocabulary import Vocabulary
 
+TEXTS = SCRIPTS / "default_package/texts.jsonl"
 LARGEST = "largest"  # of the manifest
 LONGEST = "longest"  # of the manifest's canary
 LONGEST_MAX = 8192
@@ -65,11 +66,17 @@ def long_text(ids: list[int], tokens: int) -> list[int]:
     return [first, *islice(cycle(body), tokens - 2), last]
 
 
+def sentences() -> list[str]:
+    """Those of texts.jsonl, which was written for this project, and which all checks run on."""
+    lines = TEXTS.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines if line]
+
+
 def corpus(words: Vocabulary, tokens_max: int) -> list[list[int]]:
     """Token ids of the sentences of texts.jsonl, and of all of them as one text."""
-    sentences = [line.text for line in texts.load()]
-    found = [words.encode_cut(sentence, tokens_max) for sentence in sentences]
-    return [*found, words.encode_cut(" ".join(sentences), min(tokens_max, LONG_TOKENS))]
+    every = sentences()
+    found = [words.encode_cut(sentence, tokens_max) for sentence in every]
+    return [*found, words.encode_cut(" ".join(every), min(tokens_max, LONG_TOKENS))]
 
 
 def measure(graph: Path, sequences: list[list[int]], pooling: str) -> dict[str, list[float]]:

@@ -7,9 +7,8 @@ import numpy as np
 import onnx
 import openvino
 
-from default_package import texts
 from default_package.checks import alone
-from model_export import half
+from model_export import half, measured
 
 from .score import Package
 
@@ -28,7 +27,7 @@ def product_inputs(model: onnx.ModelProto) -> dict[str, str]:
 
 def sequences(package: Package) -> list[list[int]]:
     """Token ids of the sentences of texts.jsonl, as queries and as passages."""
-    sentences = [line.text for line in texts.load()]
+    sentences = measured.sentences()
     # Without prompts the two are the same.
     kinds = {package.prompts.get(kind, ""): kind for kind in ("query", "passage")}
     return [row for kind in kinds.values() for row in package.encode(sentences, kind)[0]]
