@@ -125,13 +125,10 @@ class Runtime:
         found = {port.any_name: np.array(result[port]) for port in self.compiled.outputs}
         return {"token_weights": np.zeros(inputs["input_ids"].shape, np.float32)} | found
 
-    def run_batch(self, batch: Batch) -> dict[int, Found]:
-        """What is found for each text of a batch, by its number."""
-        return batch.split(self.run_rows(batch.inputs))
-
     def run(self, sequences: Sequence[Sequence[int]], pooling: str) -> list[Found]:
         """What is found for each sequence of token ids, which runs alone."""
-        return [self.run_batch(alone(sequence, pooling))[0] for sequence in sequences]
+        batches = (alone(sequence, pooling) for sequence in sequences)
+        return [batch.split(self.run_rows(batch.inputs))[0] for batch in batches]
 
 
 def demand(holds: bool, failure: str) -> None:

@@ -172,7 +172,8 @@ def _weigh_tokens(g: Layers, hidden: str, head: SparseHead) -> None:
     if head.repeat_weight:
         # Plus weight · log(how often the position's text has its id).
         name = "sparse.repeats"
-        same = g.op("And", [g.equal_pairs("input_ids", f"{name}.ids"), SAME_TEXT], f"{name}.same")
+        equal = g.op("Equal", [g.as_column("input_ids"), g.as_row("input_ids")], f"{name}.ids")
+        same = g.op("And", [equal, SAME_TEXT], f"{name}.same")
         numbers = g.op("Cast", [same], f"{name}.numbers", to=TensorProto.FLOAT)
         count = g.op("ReduceSum", [numbers, COLUMN_AXES], f"{name}.count", keepdims=0)
         logarithm = g.op("Log", [count], f"{name}.log")

@@ -91,11 +91,6 @@ class Layers(GraphBuilder):
         sides = [self.as_row("positions"), self.as_column("positions")]
         return self.op("Sub", sides, "pairs.distance")
 
-    def equal_pairs(self, numbers: str, output: str) -> str:
-        """Whether two positions have the same number: bool `[rows, 1, length, length]`. The numbers
-        must be below 2^24: OpenVINO compares them as f32."""
-        return self.op("Equal", [self.as_column(numbers), self.as_row(numbers)], output)
-
     def as_column(self, source: str) -> str:
         """`[rows, length]` -> `[rows, 1, length, 1]`, for the first of each pair."""
         return self.op("Unsqueeze", [source, COLUMN_AXES], f"{source}.column")
@@ -109,7 +104,9 @@ class Layers(GraphBuilder):
         windows = dict.fromkeys(self.architecture.attention(layer).window for layer in every)
         self.number(COLUMN_AXES, [1, 3])
         self.number(ROW_AXES, [1, 2])
-        same = self.equal_pairs("segments", SAME_TEXT)
+        # Numbers that are compared must be below 2^24: OpenVINO takes them as f32.
+        sides = [self.as_column("segments"), self.as_row("segments")]
+        same = self.op("Equal", sides, SAME_TEXT)
         distance = self.distance_of_pairs() if causal or any(windows) else ""
         if causal:
             before = self.op("LessOrEqual", [distance, ("causal.here", 0)], "causal.before")

@@ -47,7 +47,7 @@ class Found:
         """The text's weights by id, ascending."""
         if self.words is not None:
             return dict(sorted(self.words.items()))
-        return dict(zip(*select_sparse(token_ids, self.token_weights, dropped), strict=True))
+        return select_sparse(token_ids, self.token_weights, dropped)
 
 
 def attention(
@@ -209,15 +209,14 @@ def cosine(left: np.ndarray, right: np.ndarray) -> float:
 
 def select_sparse(
     token_ids: list[int], weights: np.ndarray, dropped: Collection[int], first: int = 0
-) -> tuple[list[int], list[float]]:
-    """Ascending ids and their weights: the maximum over the positions of an id, only above zero.
-    Positions before `first` (a prompt and what precedes it) do not count."""
+) -> dict[int, float]:
+    """Weights by ascending ids: the maximum over the positions of an id, only above zero. Positions
+    before `first` (a prompt and what precedes it) do not count."""
     best: dict[int, float] = {}
     for token_id, weight in list(zip(token_ids, weights.tolist(), strict=True))[first:]:
         if token_id not in dropped and weight > best.get(token_id, 0.0):
             best[token_id] = weight
-    ids = sorted(best)
-    return ids, [shorten(best[i]) for i in ids]
+    return {token_id: shorten(best[token_id]) for token_id in sorted(best)}
 
 
 def shorten(value: float) -> float:

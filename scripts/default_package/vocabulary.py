@@ -46,22 +46,17 @@ class Vocabulary:
             raise PackageError(f"{found}: {only}")
         return pair.ids[first - 1] if first < len(pair.ids) else None
 
-    def encode(self, text: str) -> list[int]:
-        """Ids with the special ones."""
-        return self.tokenizer.encode(text).ids
-
     def encode_cut(self, text: str, tokens_max: int) -> list[int]:
         """Ids with the special ones, of which the last stays where the text is too long."""
-        ids = self.encode(text)
+        ids = self.tokenizer.encode(text).ids
         return ids if len(ids) <= tokens_max else [*ids[: tokens_max - 1], ids[-1]]
 
     def encode_within(self, text: str, tokens_max: int) -> tuple[str, list[int]]:
         """The longest beginning of `text`, in whole words, that fits, and its ids."""
         words = text.split(" ")
         beginnings = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
-        found = ((beginning, self.encode(beginning)) for beginning in beginnings)
-        fits = (one for one in found if len(one[1]) <= tokens_max)
-        return next(fits, ("", self.encode("")))
+        found = ((one, self.tokenizer.encode(one).ids) for one in (*beginnings, ""))
+        return next(one for one in found if len(one[1]) <= tokens_max or not one[0])
 
 
 def read(path: Path, pad_token_id: int) -> Vocabulary:

@@ -82,11 +82,9 @@ class Family:
     @cached_property
     def published(self) -> dict[str, str]:
         """Our names, joined ones too -> the published ones."""
-        found = {}
-        for before, pairs in self.names.items():
-            for ours, theirs in (pair.split("=") for pair in pairs.split()):
-                found[ours] = before + theirs
-        return found
+        named = ((before, pair) for before, pairs in self.names.items() for pair in pairs.split())
+        pairs = ((before, *pair.split("=")) for before, pair in named)
+        return {ours: before + theirs for before, ours, theirs in pairs}
 
     def has(self, part: str) -> bool:
         """Whether its networks have the tensor with this one of our names."""

@@ -60,9 +60,8 @@ class Sentence:
     sources: dict[str, str]
     """Field of the manifest -> the file and its key that the field comes from."""
     network: Configuration  # what config.json says
-    kind: str | None
-    """The manifest's word, where the model is none of vectors, and what it is in a sentence."""
-    what: str
+    kind: str | None  # the manifest's word, where the model is none of vectors
+    what: str  # the model is in a sentence
     scorer: Scorer | None = None  # what makes a score of the vector; cross-encoders alone have one
     splade: Splade | None = None  # of models that have no vector
     sparse: bool = True  # whether a lexical head is taken in

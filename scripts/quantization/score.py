@@ -115,7 +115,7 @@ class GraphEmbedder:
         ran = self._runtime.run(rows, self._package.pooling)
         for text, row, vectors in zip(distinct, rows, ran, strict=True):
             weights = select_sparse(row, vectors.token_weights, dropped, first)
-            found[text] = Embedded(vectors.dense, dict(zip(*weights, strict=True)))
+            found[text] = Embedded(vectors.dense, weights)
         return [found[text] for text in texts]
 
 

@@ -213,8 +213,9 @@ def test_numbers_of_the_manifest_stay_on_one_line(tmp_path: Path) -> None:
 def test_sparse_selection_takes_the_maximum_and_drops() -> None:
     ids = [0, 7, 5, 7, 3, 9, 2]
     weights = np.array([0.9, 0.1, 0.3, 0.2, 0.8, 0.0, 0.9], np.float32)
-    assert select_sparse(ids, weights, {0, 1, 2, 3}) == ([5, 7], [0.3, 0.2])
-    assert select_sparse(ids, weights, {0, 1, 2, 3}, first=3) == ([7], [0.2])
+    found = select_sparse(ids, weights, {0, 1, 2, 3})
+    assert list(found.items()) == [(5, 0.3), (7, 0.2)]
+    assert select_sparse(ids, weights, {0, 1, 2, 3}, first=3) == {7: 0.2}
 
 
 def test_shortened_numbers_read_back_as_the_same_f32() -> None:

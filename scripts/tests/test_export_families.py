@@ -12,7 +12,6 @@ from export_graphs import written
 from default_package.checks import (
     LIMITS,
     Runtime,
-    alone,
     batch,
     check_neighbours,
     room,
@@ -96,13 +95,13 @@ def test_the_graph_gives_what_the_reference_implementation_gave(
     runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     sequences = [text["ids"] for text in texts]
     for text, ids in zip(texts, sequences, strict=True):
-        [found] = runtime.run_batch(alone(ids, pooling)).values()
+        [found] = runtime.run([ids], pooling)
         check(found, text, COSINE_MIN, WEIGHT_MAX)
     # All of them in one row, then the longest between two others.
     length, every = sum(room(len(ids)) for ids in sequences), list(range(len(sequences)))
     for order in (every, [2, every[-1], 1]):
         packed = batch(sequences, [order, []], length, 1, pooling)
-        for number, found in runtime.run_batch(packed).items():
+        for number, found in packed.split(runtime.run_rows(packed.inputs)).items():
             check(found, texts[number], COSINE_MIN, WEIGHT_MAX)
 
 
