@@ -115,7 +115,10 @@ async fn signals_that_mean_nothing_here_end_nothing() {
 /// One runs, one waits, and the texts of one are tokenized.
 #[tokio::test]
 async fn whatever_was_accepted_when_the_drain_begins_is_answered() {
-    let server = ready_fake(&["--fake-run-ms", "2000", "--drain-delay-ms", "0"]);
+    // On a busy machine the ten megabytes of the third take longer than requests usually may.
+    let patient = ["--request-timeout-ms", "200000", "--drain-timeout-ms", "200000"];
+    let more = ["--fake-run-ms", "2000", "--drain-delay-ms", "0"];
+    let server = ready_fake(&[more, patient].concat());
     let running = server.begin("a");
     server.wait_for_busy().await;
     // Too long for the batch of the first, so that it waits.
