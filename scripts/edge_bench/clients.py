@@ -11,8 +11,9 @@ import socket
 import ssl
 import struct
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 from urllib.parse import urlsplit
 
 from load.aside import Signals
@@ -34,6 +35,8 @@ DENSE = "/v1/embeddings"
 LONG_MS = 300_000
 """What a head of a storm asks for, so that the storm itself is not refused as late."""
 STORM_AGAIN_S = 0.2
+BEGUN_S = 1.0
+"""After this time the last ones have begun too."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
 END_STREAM, END_HEADERS = 1, 4
@@ -85,41 +88,50 @@ async def slow_ones(
     What is told is how many connections of each kind the server ended, and the idle ones that were
     open at the end.
     """
-    raise_limit()
-    # Such clients have machines of their own: here their handshakes must not take the processor
-    # from the server that is measured.
-    os.nice(19)
+    make_way()
     kept = await asyncio.to_thread(connect_idle, url, idle)
-    cut: Counter[str] = Counter()
     head = request(url, "GET", "/health")[:-2] + b"x-slow: "
     body = request(url, "POST", "/v1/embeddings", b" " * 100_000)[:-100_000]
-    kinds = [("slow heads", _drop, head, slow), ("slow bodies", _drop, body, slow)]
+    kinds = [("slow heads", partial(_drop, url, head), slow)]
+    kinds.append(("slow bodies", partial(_drop, url, body), slow))
     if tls_of(url):
-        kinds.append(("half-open handshakes", _half_open, b"", half_open))
-    kinds.append(("slow readers", _deaf, request(url, "GET", "/openapi.json"), readers))
-    tasks = [
-        asyncio.create_task(_for_ever(kind, name, url, wire, cut, SPREAD_S * number / count))
-        for name, kind, wire, count in kinds
-        for number in range(count)
-    ]
-    await signals.wait(SPREAD_S)
-    signals.up()
-    await signals.wait()
-    for task in tasks:
-        task.cancel()
+        kinds.append(("half-open handshakes", partial(_half_open, url), half_open))
+    page = request(url, "GET", "/openapi.json")
+    kinds.append(("slow readers", partial(_deaf, url, page), readers))
+    cut = await _keep(signals, kinds, SPREAD_S, AGAIN_S)
     found = {f"{name} cut": cut[name] for name, *_ in kinds}
     return found | {"idle, still open": sum(map(still_open, kept))}
 
 
-async def _for_ever(
-    kind: Any, name: str, url: str, wire: bytes, cut: Counter[str], begin_s: float
-) -> None:
-    await asyncio.sleep(begin_s)
-    while True:
-        with contextlib.suppress(OSError):
-            await kind(url, wire)
-            cut[name] += 1
-        await asyncio.sleep(AGAIN_S)
+async def _keep(
+    signals: Signals,
+    kinds: Sequence[tuple[str, Callable[[], Awaitable[None]], int]],
+    spread_s: float,
+    again_s: float,
+) -> Counter[str]:
+    """So many clients of each kind begin over `spread_s`, and come back `again_s` after the server
+    has ended them; how often it did."""
+    ended: Counter[str] = Counter()
+
+    async def client(name: str, kind: Callable[[], Awaitable[None]], begin_s: float) -> None:
+        await asyncio.sleep(begin_s)
+        while True:
+            with contextlib.suppress(OSError):
+                await kind()
+                ended[name] += 1
+            await asyncio.sleep(again_s)
+
+    tasks = [
+        asyncio.create_task(client(name, kind, spread_s * number / count))
+        for name, kind, count in kinds
+        for number in range(count)
+    ]
+    await signals.wait(spread_s + BEGUN_S)
+    signals.up()
+    await signals.wait()
+    for task in tasks:
+        task.cancel()
+    return ended
 
 
 async def _drop(url: str, data: bytes) -> None:
@@ -141,7 +153,7 @@ async def _deaf(url: str, data: bytes) -> None:
         await asyncio.sleep(READER_HOLDS_S)
 
 
-async def _half_open(url: str, _: bytes) -> None:
+async def _half_open(url: str) -> None:
     """Begins a handshake; returns when the server has had enough."""
     with contextlib.closing(Connection(url)) as connection:
         wire = await connection.send(HALF_HELLO)
@@ -177,10 +189,12 @@ def still_open(connection: socket.socket) -> bool:
         return False
 
 
-def raise_limit() -> None:
-    """As many open files as this process may have."""
+def make_way() -> None:
+    """As many open files as this process may have, and what the server leaves of the processor:
+    such clients have machines of their own."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.nice(19)
 
 
 @dataclass(frozen=True)
@@ -216,30 +230,19 @@ class Storm:
 
 async def blow(signals: Signals, url: str, storm: Storm) -> int:
     """Holds all connections open, and opens each again when the server ends it; how often."""
-    raise_limit()
-    # The storm comes from other machines: here it must not take the processor from the server.
-    os.nice(19)
-    wire, ended = storm.wire(url), 0
+    make_way()
+    wire = storm.wire(url)
     context = tls_of(url)
     if context and storm.streams:
         context.set_alpn_protocols(["h2"])
 
-    async def client(number: int) -> None:
-        nonlocal ended
-        await asyncio.sleep(storm.spread_s * number / storm.connections)
-        while True:
-            with contextlib.suppress(OSError):
-                await _hold(url, context, wire, bool(storm.streams))
-            ended += 1
-            await asyncio.sleep(STORM_AGAIN_S)
+    async def held() -> None:
+        # One that the server refuses was ended too.
+        with contextlib.suppress(OSError):
+            await _hold(url, context, wire, bool(storm.streams))
 
-    tasks = [asyncio.create_task(client(number)) for number in range(storm.connections)]
-    await signals.wait(storm.spread_s + 1.0)
-    signals.up()
-    await signals.wait()
-    for task in tasks:
-        task.cancel()
-    return ended
+    kinds = [("storm", held, storm.connections)]
+    return (await _keep(signals, kinds, storm.spread_s, STORM_AGAIN_S))["storm"]
 
 
 async def _hold(url: str, context: ssl.SSLContext | None, data: bytes, reads: bool) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from default_package.command import say
 from default_package.errors import PackageError
 from load import aside, latency, servers
-from load.aside import Ended
 from load.open_loop import Asked, Load, answers_of
 from load.report import Figure, at_least, at_most, share
 from load.wrk import Wrk
@@ -107,21 +106,21 @@ class Measured:
 
     def beside(
         self,
+        name: str,
+        most: float,
         server: servers.Server,
-        seconds: float,
         work: aside.Work,
         *arguments: Any,
+        seconds: float | None = None,
         text_bytes: int = 0,
-    ) -> tuple[list[Asked], list[Asked], Ended]:
-        """Single texts without the load, half before it and half behind it, and beside it."""
+    ) -> None:
+        """Single texts without the load, half before it and half behind it, and beside it, where
+        their 99th percentile may be at most so many times as long."""
+        seconds = seconds or self.typed.seconds
         undisturbed = self.probe(server, seconds, text_bytes, (0.0, 0.5))
         with aside.aside(work, *arguments) as ended:
             beside = self.probe(server, seconds, text_bytes)
         undisturbed += self.probe(server, seconds, text_bytes, (0.5, 1.0))
-        return undisturbed, beside, ended
-
-    def p99(self, name: str, found: tuple[list[Asked], list[Asked], Ended], most: float) -> None:
-        undisturbed, beside, ended = found
         quiet, loud = good_spread(undisturbed), good_spread(beside)
         answered = sum(one.status == 200 for one in beside)
         told = f"p99 {loud['p99']:.1f} ms, undisturbed {quiet['p99']:.1f} ms"
@@ -136,6 +135,16 @@ class Measured:
             "load": ended.found,
             "sender_cores": ended.cores,
         }
+
+    @contextlib.contextmanager
+    def growth(self, name: str, server: servers.Server, most: float) -> Iterator[list[float]]:
+        """Samples of the server's own memory, which may grow by so many MB in the block, in which
+        `beside` measures what has this name."""
+        with servers.own_memory(server) as memory:
+            yield memory
+        before, peak = memory[0], max(memory)
+        self.figures.append(at_most(f"{name}: memory grows", peak - before, most, megabytes))
+        self.seen[name] |= {"own_mb": before, "peak_mb": peak}
 
 
 def ratio(part: float, whole: float) -> float:

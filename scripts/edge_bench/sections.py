@@ -27,7 +27,6 @@ from .measured import (
     documents,
     good_per_s,
     long_text,
-    megabytes,
     ratio,
 )
 
@@ -115,82 +114,57 @@ def bodies(measured: Measured) -> None:
         ],
         "one text each": long_text(measured.texts, BODY_BYTES - 1000, 0),
     }
-    for name, value in kinds.items():
-        say(f"bodies: {BODY_CLIENTS} of 33 MB at once, {name}")
-        body = json.dumps({"input": value}, ensure_ascii=False).encode()
-        with measured.server() as server:
+    for kind, value in kinds.items():
+        say(f"bodies: {BODY_CLIENTS} of 33 MB at once, {kind}")
+        name, body = f"bodies, {kind}", json.dumps({"input": value}, ensure_ascii=False).encode()
+        with measured.server() as server, measured.growth(name, server, GROWTH_MB):
             wire = request(server.url, "POST", DENSE, body)
-            with servers.own_memory(server) as memory:
-                found = measured.beside(
-                    server, measured.typed.seconds, clients.waves, server.url, wire, BODY_CLIENTS
-                )
-        before, peak = memory[0], max(memory)
-        measured.p99(f"bodies, {name}", found, 2.0)
-        measured.figures.append(
-            at_most(f"bodies, {name}: memory grows", peak - before, GROWTH_MB, megabytes)
-        )
-        measured.seen[f"bodies, {name}"] |= {"own_mb": before, "peak_mb": peak}
+            measured.beside(name, 2.0, server, clients.waves, server.url, wire, BODY_CLIENTS)
 
 
 def deep(measured: Measured) -> None:
     """Deep checks without a pause."""
     say(f"deep: {DEEP_CLIENTS} connections loop GET /health/deep")
     with measured.server() as server:
-        url, seconds = server.url + "/health/deep", measured.typed.seconds
-        found = measured.beside(server, seconds, looping, measured.wrk, url, DEEP_CLIENTS)
-    measured.p99("deep", found, 2.0)
+        url = server.url + "/health/deep"
+        measured.beside("deep", 2.0, server, looping, measured.wrk, url, DEEP_CLIENTS)
 
 
 def slow(measured: Measured) -> None:
     """Everything slow together, over TLS."""
     typed = measured.typed
     say(f"slow: heads, bodies, readers, handshakes, and {typed.idle} idle connections")
+    numbers = typed.slow, max(typed.slow // 5, 1), 2 * typed.slow, typed.idle
     with measured.server("--keep-alive-s", "3600", tls=True) as server:
-        found = measured.beside(
-            server,
-            typed.slow_seconds,
-            clients.slow_ones,
-            server.url,
-            typed.slow,
-            max(typed.slow // 5, 1),
-            2 * typed.slow,
-            typed.idle,
-        )
-    measured.p99("slow", found, 1.5)
+        work, seconds = (clients.slow_ones, server.url, *numbers), typed.slow_seconds
+        measured.beside("slow", 1.5, server, *work, seconds=seconds)
 
 
 def absent(measured: Measured) -> None:
     """Requests whose bodies never come."""
-    seconds = measured.typed.seconds
     for http_2 in (True, False):
         kinds = [kind for kind in ABSENT if bool(kind[1].streams) == http_2]
         with measured.server(tls=http_2) as server:
             for name, storm, text_bytes in kinds:
                 say(f"absent: {name}")
-                found = measured.beside(
-                    server, seconds, blow, server.url, storm, text_bytes=text_bytes
-                )
-                measured.p99(f"absent, {name}", found, 2.0)
+                work = blow, server.url, storm
+                measured.beside(f"absent, {name}", 2.0, server, *work, text_bytes=text_bytes)
 
 
 def unread(measured: Measured) -> None:
     """Large answers to small requests, of which nobody takes a byte."""
-    for name, streams in {"HTTP/1.1": 0, f"{STREAMS} streams each": STREAMS}.items():
-        say(f"unread: {measured.typed.unread} connections, {name}")
+    most = GROWTH_MB + SLACK_MB
+    for kind, streams in {"HTTP/1.1": 0, f"{STREAMS} streams each": STREAMS}.items():
+        say(f"unread: {measured.typed.unread} connections, {kind}")
         storm = Storm(measured.typed.unread, streams, len(UNREAD), UNREAD, measured.typed.seconds)
-        with measured.server(tls=bool(streams)) as server, servers.own_memory(server) as memory:
+        name, tls = f"unread, {kind}", bool(streams)
+        with measured.server(tls=tls) as server, measured.growth(name, server, most) as memory:
             idle = server.resident_megabytes()
-            found = measured.beside(server, measured.typed.seconds, blow, server.url, storm)
+            measured.beside(name, 2.0, server, blow, server.url, storm)
             time.sleep(measured.typed.rest_seconds)
-        before, peak, after = memory[0], max(memory), memory[-1]
-        measured.p99(f"unread, {name}", found, 2.0)
-        most, kept = GROWTH_MB + SLACK_MB, (after - before) / idle
-        measured.figures += [
-            at_most(f"unread, {name}: memory grows", peak - before, most, megabytes),
-            at_most(f"unread, {name}: memory kept a minute later", kept, KEPT, share),
-        ]
-        measured.seen[f"unread, {name}"] |= {"own_mb": before, "peak_mb": peak}
-        measured.seen[f"unread, {name}"]["after_mb"] = after
+        kept = (memory[-1] - memory[0]) / idle
+        measured.figures.append(at_most(f"{name}: memory kept a minute later", kept, KEPT, share))
+        measured.seen[name]["after_mb"] = memory[-1]
 
 
 def run(typed: argparse.Namespace) -> None:
