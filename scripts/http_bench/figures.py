@@ -57,50 +57,27 @@ def judge(rows: list[Row], seen: dict[str, Any]) -> list[Figure]:
     own, fake = (
         {row.load: row for row in rows if row.server == server} for server in (DEFAULT, FAKE)
     )
-    ceiling = seen["ceiling"]
-    bulk = own["closed 4 x 32"].texts_per_s
-    found = [
-        at_least("bulk 4 x 32 of the ceiling", bulk / ceiling, 0.9, share),
-        at_least("16 x 1 of the ceiling", own["closed 16 x 1"].texts_per_s / ceiling, 0.6, share),
-        at_most(
-            "one client: p50 over the engine's own time for the same request",
-            own["one client"].more.get("added_ms", {}).get("p50"),
-            0.3,
-            milliseconds,
-        ),
-        at_most(
-            "interactive p99 beside bulk: 2 x (largest batch + mean text)",
-            own["mixed, interactive"].spread["p99"],
-            2 * (seen["largest_batch_ms"] + seen["own_ms"]),
-            milliseconds,
-        ),
+    ceiling, over = seen["ceiling"], own["open 300%"].more
+    bulk, of_16 = (own[f"closed {load}"].texts_per_s / ceiling for load in ("4 x 32", "16 x 1"))
+    added = own["one client"].more.get("added_ms", {}).get("p50")
+    beside = own["mixed, interactive"].spread["p99"]
+    most = 2 * (seen["largest_batch_ms"] + seen["own_ms"])
+    more = fake["one client"].spread["p50"] - fake["GET /health/live"].spread["p50"]
+    good = over["goodput_per_s"] / seen["capacity"]
+    told = over["with_retry_after"] / over["refused"] if over["refused"] else None
+    back = over["came_back_and_succeeded"]
+    request = "one client: p50 over the engine's own time for the same request"
+    mixed = "interactive p99 beside bulk: 2 x (largest batch + mean text)"
+    return [
+        at_least("bulk 4 x 32 of the ceiling", bulk, 0.9, share),
+        at_least("16 x 1 of the ceiling", of_16, 0.6, share),
+        at_most(request, added, 0.3, milliseconds),
+        at_most(mixed, beside, most, milliseconds),
         at_least("real tokens of padded ones, bulk", seen["real_per_padded"], 0.9, share),
-    ]
-    found += _fake_figures(fake)
-    return found + _overload_figures(own["open 300%"], seen["capacity"])
-
-
-def _fake_figures(fake: dict[str, Row]) -> list[Figure]:
-    empty = fake["GET /health/live"].spread["p50"]
-    added = fake["one client"].spread["p50"] - empty
-    return [
         at_least("fake engine, 64 x 1", fake["closed 64 x 1"].requests_per_s, 15_000, rate),
-        at_most("fake engine, one client: p50 over an empty route's", added, 0.12, milliseconds),
-    ]
-
-
-def _overload_figures(row: Row, capacity: float) -> list[Figure]:
-    refused, told = row.more["refused"], row.more["with_retry_after"]
-    return [
-        at_least("overload: goodput of capacity", row.more["goodput_per_s"] / capacity, 0.9, share),
-        at_least("overload: admitted ones in time", row.more["admitted_in_time"], 0.99, share),
-        at_least(
-            "overload: refused ones with Retry-After", told / refused if refused else None, 1, share
-        ),
-        at_least(
-            "overload: come back when told, and succeed",
-            row.more["came_back_and_succeeded"],
-            0.5,
-            share,
-        ),
+        at_most("fake engine, one client: p50 over an empty route's", more, 0.12, milliseconds),
+        at_least("overload: goodput of capacity", good, 0.9, share),
+        at_least("overload: admitted ones in time", over["admitted_in_time"], 0.99, share),
+        at_least("overload: refused ones with Retry-After", told, 1, share),
+        at_least("overload: come back when told, and succeed", back, 0.5, share),
     ]

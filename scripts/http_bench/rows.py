@@ -8,8 +8,6 @@ from load import latency
 from load.open_loop import BROKEN, Asked
 from load.wrk import Found
 
-from . import single
-
 OVERLOAD = 3.0
 MIXED_BULK = "mixed, bulk"
 
@@ -48,13 +46,14 @@ class Row:
         return asdict(self) | rates
 
 
-def single_row(found: list[single.Seen], server: str, load: str) -> Row:
-    """One client's latencies, and `added_ms`, what of each is not the stage `compute` of the same
-    request, where the server tells that."""
-    took = [seen.seconds for seen in found]
+def single_row(found: list[tuple[float, float | None]], server: str, load: str) -> Row:
+    """What `single.run` found, and `added_ms`, what of each latency is not the stage `compute`.
+
+    Both are of the same request, so that a machine which is slow for a while does not come in.
+    """
+    took = [seconds for seconds, _ in found]
     row = Row(server, load, 1, 1, len(took), sum(took), latency.spread(took))
-    added = [seen.added_seconds for seen in found if seen.added_seconds is not None]
-    if added:
+    if added := [seconds - compute for seconds, compute in found if compute is not None]:
         row.more["added_ms"] = latency.spread(added)
     return row
 

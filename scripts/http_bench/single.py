@@ -4,7 +4,6 @@ import itertools
 import re
 import socket
 import time
-from dataclasses import dataclass
 
 from default_package.errors import PackageError
 from load.connection import address_of, header
@@ -16,25 +15,13 @@ COMPUTE = re.compile(rb"\bcompute;dur=([0-9.]+)")
 with its copies in and out."""
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One request."""
+def run(url: str, wires: list[bytes], seconds: float) -> list[tuple[float, float | None]]:
+    """Sends one request behind the other for so many seconds, at least one.
 
-    seconds: float
-    """From before its first byte was sent until its last one was there, at the client."""
-    compute_seconds: float | None
-    """The part of them in the stage `compute`; none when the server does not say."""
-
-    @property
-    def added_seconds(self) -> float | None:
-        """What is not `compute`. Both are of the same run, so that a machine which is slow for a
-        while does not come in."""
-        return None if self.compute_seconds is None else self.seconds - self.compute_seconds
-
-
-def run(url: str, wires: list[bytes], seconds: float) -> list[Seen]:
-    """Sends one request behind the other for so many seconds, at least one."""
-    found: list[Seen] = []
+    Of each the seconds from before its first byte was sent until its last one was there, at the
+    client, and the part of them in the stage `compute`, where the server tells that.
+    """
+    found: list[tuple[float, float | None]] = []
     with socket.create_connection(address_of(url), ANSWER_TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end = time.perf_counter() + seconds
@@ -47,7 +34,7 @@ def run(url: str, wires: list[bytes], seconds: float) -> list[Seen]:
             took = time.perf_counter() - start
             if answer[9:12] != b"200":
                 raise PackageError(f"{url} answered {answer.decode(errors='replace')}")
-            found.append(Seen(took, compute_seconds(answer)))
+            found.append((took, compute_seconds(answer)))
     return found
 
 

@@ -3,36 +3,27 @@
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def percentile(ordered: Sequence[float], part: float) -> float:
-    """The least value that `part` of all values do not exceed; not a number when there is none."""
-    if not ordered:
-        return math.nan
-    # What rounding adds to a product such as 0.29 * 100 must not count as one more value.
-    rank = math.ceil(part * len(ordered) - 1e-9)
-    return ordered[min(max(rank, 1), len(ordered)) - 1]
-
-
 def spread(seconds: Iterable[float]) -> dict[str, float]:
     """Percentiles in milliseconds of latencies in seconds."""
-    ordered = sorted(seconds)
-    return {name: percentile(ordered, part) * 1e3 for name, part in PARTS.items()}
+    return spread_of_counts(Counter(one * 1e6 for one in seconds))
 
 
-def spread_of_counts(counts: Mapping[int, int]) -> dict[str, float]:
-    """Percentiles in milliseconds of how often each number of microseconds was seen."""
-    values = sorted(counts)
-    upto = list(accumulate(counts[value] for value in values))
+def spread_of_counts(counts: Mapping[int, int] | Mapping[float, int]) -> dict[str, float]:
+    """Percentiles in milliseconds of how often each number of microseconds was seen: the least
+    value that such a part of all values do not exceed. Not a number when there is none."""
+    seen: list[tuple[float, int]] = sorted(counts.items())
+    upto = list(accumulate(count for _, count in seen))
     total = upto[-1] if upto else 0
 
     def at(part: float) -> float:
-        rank = max(1, math.ceil(part * total - 1e-9))
-        return values[bisect_left(upto, rank)] / 1e3 if total else math.nan
+        return seen[bisect_left(upto, math.ceil(part * total))][0] / 1e3 if total else math.nan
 
     return {name: at(part) for name, part in PARTS.items()}
 

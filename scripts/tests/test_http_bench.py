@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from http_bench import figures, scenarios, single, tables, texts
+from http_bench import figures, scenarios, tables, texts
 from http_bench.rows import Row, overload_row, single_row, unexpected
 from http_bench.vectors import BASE64, FLOATS, ROUTE, Target
 from load import latency, report, wrk
@@ -61,10 +61,10 @@ def test_heading_says_what_the_server_chose() -> None:
 def test_added_time_is_the_spread_of_each_requests_own() -> None:
     # Differences of the percentiles would be 0.010 - 0.004.
     pairs = [(0.005, 0.004), (0.010, 0.002), (0.015, 0.012)]
-    found = single_row([single.Seen(*pair) for pair in pairs], "duovec", "one client")
+    found = single_row(pairs, "duovec", "one client")
     assert found.more["added_ms"] == pytest.approx({"p50": 3.0, "p90": 8.0, "p99": 8.0, "max": 8.0})
     assert (found.requests, found.spread["p50"]) == (3, 10.0)
-    silent = single_row([single.Seen(0.005, None)], "another", "one client")
+    silent = single_row([(0.005, None)], "another", "one client")
     assert "added_ms" not in silent.more
 
 
