@@ -1,21 +1,39 @@
-"""The parts of scripts/bench_http.sh that touch no server."""
+"""The parts of scripts/bench_http.sh that touch no server: loads, figures, tables, latencies."""
 
+import argparse
+import base64
+import itertools
+import json
 import math
 import random
+import socket
+import threading
+import time
+from array import array
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from http_bench import figures, scenarios, tables, texts
+from default_package.errors import PackageError
+from http_bench import against, figures, scenarios, single, tables, texts, vectors
+from http_bench.__main__ import address
 from http_bench.rows import Row, overload_row, single_row, unexpected
+from http_bench.tables import Pair
 from http_bench.vectors import BASE64, FLOATS, ROUTE, Target
 from load import latency, report, wrk
-from load.open_loop import Asked
+from load.connection import header
+from load.open_loop import Asked, Load
 
 
-def row(server: str, load: str, clients: int = 1, each: int = 1, requests: int = 1000) -> Row:
-    spread = dict.fromkeys(latency.PARTS, 1.0)
-    return Row(server, load, clients, each, requests, 10.0, spread)
+def row(
+    server: str, load: str, clients: int = 1, each: int = 1, requests: int = 1000, ms: float = 1.0
+) -> Row:
+    spread = {"p50": ms, "p90": 2 * ms, "p99": 3 * ms, "max": 4 * ms}
+    found = Row(server, load, clients, each, requests, 10.0, spread)
+    found.more["rounds_texts_per_s"] = [requests * each / 10.0 * part for part in (0.9, 1.1)]
+    return found
 
 
 def answer(due: float, ended: float, status: int, retry_after: float | None = None) -> Asked:
@@ -186,3 +204,190 @@ def test_pieces_are_joined_and_cut_to_drawn_lengths() -> None:
     lengths = {len(piece) for piece in found}
     assert len(found) > 50 and len(lengths) > 20
     assert all(texts.passages.token_estimate(piece) <= texts.TOKENS_MAX * 1.1 for piece in found)
+
+
+def test_only_servers_of_this_machine_are_measured() -> None:
+    assert address("http://127.0.0.1:8081/") == "http://127.0.0.1:8081"
+    assert address("http://localhost:8081/v1") == "http://localhost:8081"
+    assert address("http://[::1]:8081") == "http://[::1]:8081"
+    for url in ["http://192.0.2.7:80", "http://example.org", "https://127.0.0.1", "127.0.0.1:80"]:
+        with pytest.raises(argparse.ArgumentTypeError, match="must be on this machine"):
+            address(url)
+
+
+def test_both_servers_are_asked_for_the_same_form_of_vectors() -> None:
+    other, own = against.dialects("tei", None)
+    assert texts.bodies(["a", "b"], 2, other) == [{"inputs": ["a", "b"], "truncate": True}]
+    assert texts.bodies(["a"], 1, other) == [{"inputs": "a", "truncate": True}]
+    assert texts.bodies(["a"], 1, own) == [{"input": "a", "encoding_format": "float"}]
+    assert Target("http://a", other).address == "http://a/embed"
+    other, own = against.dialects("openai", "m")
+    assert other.body("a") == {"input": "a", "encoding_format": "base64", "model": "m"}
+    assert own.body("a") == {"input": "a", "encoding_format": "base64"}
+    # Bodies are kept in files by this name.
+    assert other.name != own.name
+
+
+def test_ratios_above_one_are_in_our_favour() -> None:
+    one = Pair(row("duovec", "", 1, 1, 240, 10.0), row("other", "", 1, 1, 50, 80.0))
+    many = Pair(row("duovec", "", 4, 32, 300, 10.0), row("other", "", 4, 32, 100, 40.0))
+    found = tables.lines([one, many])
+    assert [line[0] for line in found] == [
+        "1 client x 1 text",
+        "",
+        "",
+        "4 clients x 32 texts",
+        "",
+        "",
+    ]
+    assert [line[1] for line in found] == ["texts/s", "p50 ms", "p99 ms"] * 2
+    assert [line[4] for line in found] == ["4.80", "8.00", "8.00", "3.00", "4.00", "4.00"]
+    assert found[3][5] == "3.00 to 3.00"
+
+
+def test_failures_are_a_line_and_what_cannot_be_told_a_dash() -> None:
+    silent = row("other", "", 1, 1, 0)
+    silent.spread = dict.fromkeys(silent.spread, math.nan)
+    silent.more["rounds_texts_per_s"] = [math.nan, math.nan]
+    found = tables.lines([Pair(row("duovec", "", 1, 1, 10), silent)])
+    assert [line[3:] for line in found] == [["-", "-", ""]] * 3
+    assert found[0][0] == "1 client x 1 text"
+    refused = row("other", "", 64, 1, 100)
+    refused.errors = refused.refused = 40
+    found = tables.lines([Pair(row("duovec", "", 64, 1, 100), refused)])
+    assert found[-1] == ["", "failed", "0", "40", "", ""]
+    assert found[0][4] == "1.67", "only good answers count"
+
+
+def test_vectors_are_read_in_every_form() -> None:
+    written = base64.b64encode(array("f", [1.0, 0.5]).tobytes()).decode()
+    as_openai = {"data": [{"index": 0, "embedding": written}, {"index": 1, "embedding": [2, 3]}]}
+    assert [list(vector) for vector in vectors._read(as_openai)] == [[1.0, 0.5], [2.0, 3.0]]
+    assert [list(one) for one in vectors._read([[1, 2], [3, 4]])] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_another_model_is_told_from_ours() -> None:
+    own = np.asarray([[1.0, 0.0], [0.6, 0.8]])
+    for other, told in [
+        ([[2.0, 0.0], [0.6, 0.8]], "the same vectors"),
+        ([[1.0, 0.0], [0.8, -0.6]], "OTHER VECTORS"),
+        ([[1.0, 0.0], [0.0, 0.0]], "OTHER VECTORS"),
+        ([[1.0], [1.0]], "ANOTHER MODEL"),
+    ]:
+        assert vectors.likeness(list(own), list(np.asarray(other))).startswith(told)
+
+
+def test_percentiles_are_the_least_values_that_enough_values_do_not_exceed() -> None:
+    found = latency.spread(value / 1e3 for value in range(1, 101))
+    assert found == pytest.approx({"p50": 50, "p90": 90, "p99": 99, "max": 100})
+    assert set(latency.spread([3.0]).values()) == {3000}
+    assert all(math.isnan(value) for value in latency.spread([]).values())
+
+
+def corrected(counts: Counter[int], interval: int) -> Counter[int]:
+    """What wrk 4 does to the latencies before it tells them."""
+    data = Counter(counts)
+    for value in range(2 * interval, max(counts) + 1):
+        count, less = data[value], value - interval
+        while count and less > interval:
+            data[less] += count
+            less -= interval
+    return Counter({value: count for value, count in data.items() if count})
+
+
+def test_what_wrk_adds_to_latencies_is_taken_away_exactly() -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        seen = Counter(round(chance.lognormvariate(4, 1)) + 1 for _ in range(300))
+        interval = chance.randrange(20, 200)
+        told = corrected(seen, interval)
+        assert latency.without_correction(told, interval) == dict(seen), f"seed {seed}"
+
+
+def test_wrk_line_is_read_with_and_without_its_correction() -> None:
+    seen = Counter({100: 7, 250: 2, 1000: 1})
+    for told in (seen, corrected(seen, 150)):
+        said = {"requests": 10, "microseconds": 1500, "refused": 2, "broken": 0}
+        said["latencies"] = list(told.items())
+        found = wrk.parse(f"Running 1s test\nwrk: {json.dumps(said)}\n", 1)
+        assert (found.requests, found.refused, found.seconds) == (10, 2, 0.0015)
+        assert found.spread == {"p50": 0.1, "p90": 0.25, "p99": 1.0, "max": 1.0}
+    with pytest.raises(PackageError, match="unable to connect"):
+        wrk.parse("unable to connect to 127.0.0.1\n", 1)
+
+
+def test_runs_together_have_the_mean_rate_and_the_percentiles_of_all_requests() -> None:
+    slow = wrk.Found(2, 10.0, 1, 0, {4000: 2})
+    fast = wrk.Found(6, 10.0, 0, 2, {1000: 5, 4000: 1})
+    found = wrk.together([slow, fast])
+    assert found == wrk.Found(8, 20.0, 1, 2, {1000: 5, 4000: 3})
+    assert found.spread == {"p50": 1.0, "p90": 4.0, "p99": 4.0, "max": 4.0}
+    assert wrk.together([fast]) == fast
+
+
+def test_arrivals_are_fixed_before_and_come_at_the_rate() -> None:
+    due = latency.poisson(200, 20, 7)
+    assert due == latency.poisson(200, 20, 7) == sorted(due)
+    assert len(due) == pytest.approx(4000, rel=0.05)
+    assert due[0] > 0 and due[-1] < 20
+    gaps = [later - earlier for earlier, later in zip(due, due[1:], strict=False)]
+    # A Poisson process' gaps spread as much as their mean; those of a regular one do not spread.
+    mean = sum(gaps) / len(gaps)
+    spread = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert spread == pytest.approx(mean, rel=0.1)
+
+
+def test_latency_begins_when_the_request_was_due() -> None:
+    late = Asked(due=1.0, sent=1.8, ended=2.0, status=200)
+    assert late.latency == 1.0
+    assert late.in_time(1.0) and not late.in_time(0.9)
+    assert not Asked(1.0, 1.0, 1.1, 504).in_time(1.0)
+
+
+def test_request_is_whole_http_and_headers_are_found_in_any_case() -> None:
+    load = Load("http://127.0.0.1:1/v1/embeddings", [], [], deadline_ms=300)
+    head, _, content = load.wire({"input": "é"}).partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1:1\r\n")
+    assert b"x-request-timeout-ms: 300" in head
+    assert f"content-length: {len(content)}".encode() in head
+    answered = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\n\r\nretry-after: 9"
+    assert header(answered, "retry-after") == "3"
+    assert header(answered, "content-length") is None
+
+
+def answered(timing: str, content: bytes = b"{}") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(content)}\r\n{timing}date: now\r\n\r\n"
+    return head.encode() + content
+
+
+def test_the_stage_compute_is_read_from_the_head_only() -> None:
+    timing = "server-timing: parse;dur=0.036, compute;dur=7.020, select;dur=0.003\r\n"
+    assert single.compute_seconds(answered(timing)) == pytest.approx(0.00702)
+    last = "Server-Timing: recompute;dur=9, compute;dur=12345.678\r\n"
+    assert single.compute_seconds(answered(last)) == pytest.approx(12.345678)
+    assert single.compute_seconds(answered("", b"compute;dur=1.000\r\n\r\n")) is None
+    assert single.compute_seconds(b"compute;dur=1.000") is None
+
+
+def test_one_client_pairs_each_latency_with_compute_of_the_same_answer() -> None:
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            # Every other request takes ten times as long.
+            for milliseconds in itertools.cycle((2, 20)):
+                if not connection.recv(1 << 16):
+                    return
+                time.sleep(milliseconds / 1e3)
+                timing = f"server-timing: queue;dur=9.000, compute;dur={milliseconds}.000\r\n"
+                connection.sendall(answered(timing))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        found = single.run(url, [b"a", b"b", b"c"], 1)
+    told = [compute for _, compute in found]
+    assert told == list(itertools.islice(itertools.cycle((0.002, 0.02)), len(found)))
+    assert len(found) > 3 and all(took > compute for took, compute in found)
+    server.join(10)
+    assert not server.is_alive()
