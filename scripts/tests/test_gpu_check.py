@@ -1,4 +1,5 @@
-"""The check of a machine with a GPU leaves a report whatever happens."""
+"""The check of a machine with a GPU: its report whatever happens, what it refuses at once, what it
+takes along to a machine without network, and which Python. Machines with GPUs often have 3.10."""
 
 import argparse
 import hashlib
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 from program_files import SCRIPTS, program, run
 
-from gpu_check import standins, tables
+from gpu_check import libraries, standins, tables
 from gpu_check.checks import Checks
 from gpu_check.machine import Samples
 from gpu_check.report import Report
+from load.wrk import LIBRARY, Wrk
 from server import wait_for
 
 FIRST = ["machine", "libraries", "plan"]
@@ -27,15 +29,20 @@ Make = Callable[..., Checks]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def model(tmp_path: Path) -> Path:
+    """A package, for all that anybody looks at."""
+    return program(tmp_path / "model/manifest.json", "").parent
+
+
+@pytest.fixture
+def make(tmp_path: Path, model: Path) -> Make:
     """Checks of a package with a binary that does what the text says."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/manifest.json").write_text("{}")
+    (model / "manifest.json").write_text("{}")
 
     def checks(binary: str = "exit 0", limit: float | None = None) -> Checks:
         typed = argparse.Namespace(
             flavour="tensorrt",
-            package=[tmp_path / "model"],
+            package=[model],
             library_dir=None,
             cuda_library_dir=None,
             binary=program(tmp_path / "bin/duovec", binary),
@@ -110,16 +117,6 @@ def test_a_command_without_an_end_fails_and_the_report_comes_in_time(
     assert "- SKIP the time of --limit is over" in report
 
 
-def test_a_machine_without_what_it_needs_has_a_report_with_the_reason(
-    make: Make, tmp_path: Path
-) -> None:
-    assert not make("echo 'BAD   device: the driver shows no GPU'; exit 1").all()
-    report = (tmp_path / "report.md").read_text()
-    assert "- FAIL library, driver, device" in report
-    assert "the driver shows no GPU" in report
-    assert "0 checks passed, 1 failed.\n" in report
-
-
 def test_a_server_that_does_not_start_ends_no_other_section(make: Make, tmp_path: Path) -> None:
     say = "echo cannot load >&2; exit 1"
     assert not make(f'[ "$1" = serve ] && {{ {say}; }}; echo "{{}}"').all()
@@ -182,9 +179,6 @@ def test_the_memory_of_all_gpus_is_told_by_stage() -> None:
         for what, value in zip(("total", "sessions", "free"), mega, strict=True):
             figures[f"device_{device}_memory_{what}_bytes"] = value * 10**6
     assert tables.stages(figures) == ["750", "2,000", "157,250"]
-
-
-def test_an_engine_that_tells_no_memory_leaves_the_cells_empty() -> None:
     assert tables.stages({"captured_graphs": 7}) == ["", "", ""]
 
 
@@ -214,3 +208,139 @@ def test_the_kernel_rounds_as_a_processor_does() -> None:
     assert all(".rn" in one for one in sums), sums
     forbidden = ("fma", "approx", "ftz", "call")
     assert not [line for line in code for word in forbidden if re.search(rf"\b{word}\b", line)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "refusal"),
+    [
+        ({"--package": "nowhere"}, "--package: nowhere is no package: it has no manifest.json"),
+        ({"--library-dir": "nowhere"}, "--library-dir: nowhere is no folder"),
+        ({"--report": "nowhere/report.md"}, "--report: the folder of nowhere/report.md is not"),
+        ({"--binary": "nowhere"}, "/nowhere is not there: build it, or name another with --bin"),
+        ({"--binary": "text"}, "/text cannot be run: [Errno 13] Permission denied"),
+        ({"--binary": "fails"}, "/fails cannot be run: libc is too old"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(
+    tmp_path: Path, model: Path, wrong: dict[str, str], refusal: str
+) -> None:
+    (tmp_path / "text").write_text("no program")
+    program(tmp_path / "fails", "echo libc is too old >&2; exit 1")
+    program(tmp_path / "runs", "")
+    words = {"--package": model.name, "--binary": "runs", "--report": "report.md"} | wrong
+    told = [word for pair in words.items() for word in pair]
+    done = run("bash", SCRIPTS / "gpu_check.sh", *told, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("duovec: ")
+    assert done.stderr.count("\n") == 1
+    assert refusal in done.stderr
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_without_any_library_the_report_says_so(tmp_path: Path, model: Path) -> None:
+    lacking = "echo 'none  library tensorrt: no such file'; exit 1"
+    binary = program(tmp_path / "bin/duovec", f'[ "$1" = --version ] || {{ {lacking}; }}')
+    words = ["--package", model, "--binary", binary, "--library-dir", tmp_path]
+    done = run("bash", SCRIPTS / "gpu_check.sh", *words, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    report = (tmp_path / "gpu-report.md").read_text()
+    assert "No library of tensorrt or tensorrt-rtx opens here:" in report
+    assert "library tensorrt: no such file" in report
+
+
+def test_the_runtime_suits_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "ROOT", tmp_path)
+    assert libraries.cuda_folder("CUDA Version: 13.0") is None
+    newest, older = (tmp_path / part for part in libraries.CUDA)
+    newest.parent.mkdir(parents=True)
+    older.parent.mkdir()
+    program(newest / "libcudart.so.13", "")
+    assert libraries.cuda_folder("") == newest
+    assert libraries.cuda_folder("CUDA Version: 12.4") is None
+    program(older / "libcudart.so.12", "")
+    assert libraries.cuda_folder("CUDA Version: 12.4") == older
+    assert libraries.cuda_folder("| CUDA Version: 13.0 |") == newest
+    # A folder may have both.
+    program(newest / "libcudart.so.12", "")
+    assert libraries.cuda_folder("CUDA Version: 12.4") == newest
+
+
+def test_the_check_uses_nothing_that_python_3_10_lacks(tmp_path: Path) -> None:
+    mypy = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path), "--python-version", "3.10"]
+    done = run(*mypy, "-p", "gpu_check", MYPYPATH="../tests/clients")
+    assert done.stdout.startswith("Success: no issues found"), done.stdout
+
+
+def test_an_older_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    old = 'if [ "$1" = --version ]; then echo Python 3.9.2; exit; fi; [ "$1" != -c ]'
+    python = program(tmp_path / "python3", old)
+    done = run("bash", SCRIPTS / "gpu_check.sh", PYTHON=str(python))
+    assert done.returncode == 1
+    refusal = f"duovec: {python} is Python 3.9.2: name Python 3.10 or later with PYTHON=FILE\n"
+    assert done.stderr == refusal
+
+
+#: A binary that opens what is in the folder that it is told, and whose engine has no GPU.
+BINARY = """
+echo "$@" >>"$CALLS"
+[ "$1" != check ] || while [ $# -gt 0 ]; do
+    if [ "$1" = --tensorrt-library-dir ]; then
+        [ ! -e "$2/libnvinfer.so.11" ] || echo "ok    library tensorrt: 11.4.0"
+        [ ! -e "$2/libtensorrt_rtx.so.1" ] || echo "ok    library tensorrt-rtx: 1.7.1"
+    fi
+    shift
+done
+[ "$1" = --version ]
+"""
+
+
+def carried(tmp_path: Path, *libraries: str) -> Path:
+    """The folder in which the archive of a checkout with these libraries is unpacked."""
+    here, there = tmp_path / "here", tmp_path / "there it is"
+    for name in (*libraries, "cuda/lib/libcudart.so.13", "standins/libnvinfer.so.11"):
+        program(here / "third_party" / name, "")
+    program(here / "target/release/duovec", BINARY)
+    package = program(here / "engines/multilingual-e5-small/manifest.json", "")
+    package.write_text('{"model_id": "m"}')
+    for name in ("scripts", "tests"):
+        (here / name).symlink_to(SCRIPTS.parent / name)
+    [command] = re.findall(
+        r"^\$ (tar .*)", (SCRIPTS.parent / "docs/gpu.md").read_text(), re.MULTILINE
+    )
+    packed = run("bash", "-c", command, cwd=here)
+    assert packed.returncode == 0, packed.stderr
+    there.mkdir()
+    run("tar", "-xzf", here / "gpu.tar.gz", cwd=there)
+    return there
+
+
+@pytest.mark.parametrize(
+    ("libraries", "flavour"),
+    [
+        (["tensorrt/lib/libnvinfer.so.11"], "tensorrt"),
+        (["tensorrt-rtx/lib/libtensorrt_rtx.so.1"], "tensorrt-rtx"),
+        (["tensorrt/lib/libnvinfer.so.11", "tensorrt-rtx/lib/libtensorrt_rtx.so.1"], "tensorrt"),
+    ],
+)
+def test_carried_libraries_are_taken(tmp_path: Path, libraries: list[str], flavour: str) -> None:
+    there, calls = carried(tmp_path, *libraries), tmp_path / "calls"
+    ran = run(there / "scripts/gpu_check.sh", cwd=there, CALLS=str(calls))
+    report = (there / "gpu-report.md").read_text()
+    assert ran.returncode == 1, ran.stderr
+    folder, package = there / "third_party" / flavour / "lib", there / "engines"
+    assert f"\nLibrary: {flavour} 1" in report
+    assert f", {folder}\n" in report
+    assert "did not come to its end" not in report
+    plan = f"check {package}/multilingual-e5-small --engine {flavour} --log-level warn"
+    cuda = there / "third_party/cuda/lib"
+    named = f"{plan} --tensorrt-library-dir {folder} --cuda-library-dir {cuda}\n"
+    assert named in calls.read_text()
+
+
+def test_wrk_may_have_its_library_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(program(tmp_path / "tools/wrk", "").parent))
+    assert Wrk.found().environment.get("LD_LIBRARY_PATH") != str(tmp_path / "tools")
+    (tmp_path / "tools" / LIBRARY).touch()
+    assert Wrk.found().environment["LD_LIBRARY_PATH"] == str(tmp_path / "tools")
