@@ -10,7 +10,6 @@
 # DUOVEC_TEST_BINARY names a binary that is measured instead of the built one.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 
 need_python

@@ -8,9 +8,7 @@
 # is one and a GPU, else for TensorRT-RTX.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
-# shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
 
 answer_help "${1:-}"

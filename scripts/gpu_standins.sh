@@ -6,9 +6,7 @@
 #   scripts/gpu_standins.sh
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
-# shellcheck source=scripts/lib/standin.sh
 . "$ROOT/scripts/lib/standin.sh"
 answer_help "$@"
 

@@ -21,11 +21,8 @@
 # Once it is built, `target/release/duovec serve --help` lists the arguments.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
-# shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
-# shellcheck source=scripts/lib/gpu.sh
 . "$ROOT/scripts/lib/gpu.sh"
 
 answer_help "$@"

@@ -6,7 +6,6 @@
 #   scripts/standin_kernel.sh
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
 answer_help "$@"
 cd "$ROOT"

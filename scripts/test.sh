@@ -8,11 +8,8 @@
 # in Rust and of the scripts. It says what it leaves out.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
-# shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
-# shellcheck source=scripts/lib/programs.sh
 . "$ROOT/scripts/lib/programs.sh"
 answer_help "$@"
 QUICK=
@@ -21,9 +18,7 @@ case "$*" in
     --quick) QUICK=1 ;;
     *) die "usage: scripts/test.sh [--quick]" ;;
 esac
-# shellcheck source=scripts/lib/steps.sh
 . "$ROOT/scripts/lib/steps.sh"
-# shellcheck source=scripts/lib/rust.sh
 . "$ROOT/scripts/lib/rust.sh"
 cd "$ROOT"
 

@@ -6,12 +6,9 @@
 #   scripts/test_fleet.sh [ARGUMENTS OF pytest]
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
-# shellcheck source=scripts/lib/programs.sh
 . "$ROOT/scripts/lib/programs.sh"
 answer_help "$@"
-# shellcheck source=scripts/lib/steps.sh
 . "$ROOT/scripts/lib/steps.sh"
 cd "$ROOT"
 

@@ -6,16 +6,11 @@
 #   scripts/test_tensorrt.sh
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/setup.sh"
-# shellcheck source=scripts/lib/tensorrt.sh
 . "$ROOT/scripts/lib/tensorrt.sh"
-# shellcheck source=scripts/lib/standin.sh
 . "$ROOT/scripts/lib/standin.sh"
 answer_help "$@"
-# shellcheck source=scripts/lib/steps.sh
 . "$ROOT/scripts/lib/steps.sh"
-# shellcheck source=scripts/lib/rust.sh
 . "$ROOT/scripts/lib/rust.sh"
 cd "$ROOT"
 

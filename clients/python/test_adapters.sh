@@ -7,7 +7,6 @@
 # binary that is there already.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib/setup.sh"
 answer_help "$@"
 cd "$ROOT"

@@ -8,7 +8,6 @@
 # own. DUOVEC_TEST_BINARY names a binary that is there already.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib/setup.sh"
 answer_help "$@"
 cd "$ROOT"

@@ -28,6 +28,8 @@ AGAIN = 8
 """So many times longer a closed loop runs once more on a machine too busy to answer at all."""
 TAIL_S = 40.0
 """Longer than a request may take."""
+times, megabytes = "{:.2f} x".format, "{:,.0f} MB".format
+"""2 -> `2.00 x`, 268.4 -> `268 MB`."""
 LONG_RATE = 2.0
 """Texts a second of as many tokens as the model takes, which a small machine can run."""
 
@@ -150,16 +152,6 @@ class Measured:
 def ratio(part: float, whole: float) -> float:
     """Not a number when there is nothing to compare with."""
     return part / whole if whole else math.nan
-
-
-def times(value: float) -> str:
-    """2 -> `2.00 x`."""
-    return f"{value:.2f} x"
-
-
-def megabytes(value: float) -> str:
-    """268.4 -> `268 MB`."""
-    return f"{value:,.0f} MB"
 
 
 def good_spread(answers: list[Asked]) -> dict[str, float]:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from gpu_check import libraries, load, machine, standins, tables
 from gpu_check.libraries import ROOT
-from gpu_check.programs import Programs
+from gpu_check.programs import Programs, Server
 from gpu_check.report import SkipSection
-from gpu_check.server import Server
 
 GOLDEN = ROOT / "tests/golden/multilingual-e5-small.json"
 WORKERS = (1, 2, 4)
@@ -59,7 +58,9 @@ class Checks(Programs):
         """Hardware and versions."""
         self.report.say(f"{platform.machine()}, {os.cpu_count()} processor cores, {sys.platform}")
         self.report.code(self.call([str(self.typed.binary), "--version"]).stdout)
-        machine.describe(self.report)
+        for words in ([f"--query-gpu={machine.GPU_FIELDS}", "--format=csv"], ["topo", "-m"]):
+            done = machine.query(*words)
+            self.report.code(done.stdout + done.stderr)
 
     def libraries(self) -> None:
         """Which flavour is checked, and where its library is."""
@@ -83,22 +84,18 @@ class Checks(Programs):
 
     def served(self, package: Path) -> None:
         """The server: golden numbers, load, health, memory, end."""
-        with machine.Samples() as samples:
-            with self.serve(package) as server:
-                self.golden(server, package)
-                before = server.memory_bytes("VmRSS")
-                self.load(server, self.typed.seconds)
-                grown = (server.memory_bytes("VmRSS") - before) / 1e6
-                self.report.say(
-                    f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after."
-                )
-                self.golden(server, package)
-                status, deep = server.ask("/health/deep")
-                self.report.check(status == 200, f"the deep check passes after the load: {deep}")
-                _, health = server.ask("/health")
-                self.report.code(json.dumps(health["tuning"], indent=1))
-                self.stop(server)
-            samples.tell(self.report)
+        with machine.samples(self.report), self.serve(package) as server:
+            self.golden(server, package)
+            before = server.memory_bytes("VmRSS")
+            self.load(server, self.typed.seconds)
+            grown = (server.memory_bytes("VmRSS") - before) / 1e6
+            self.report.say(f"\nHost memory {before / 1e6:.0f} MB before, {grown:+.0f} MB after.")
+            self.golden(server, package)
+            status, deep = server.ask("/health/deep")
+            self.report.check(status == 200, f"the deep check passes after the load: {deep}")
+            _, health = server.ask("/health")
+            self.report.code(json.dumps(health["tuning"], indent=1))
+            self.stop(server)
 
     def load(self, server: Server, seconds: float) -> None:
         """Closed loops of several shapes, within what is left of the time."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from default_package.errors import PackageError
+from gpu_check.programs import Server
 from gpu_check.report import Report, SkipSection
-from gpu_check.server import Server
-from load.wrk import Found, Wrk, together
+from load.wrk import Wrk, together
 
 #: Different requests of a run.
 BODIES = 256
@@ -48,16 +48,6 @@ def bodies(texts: list[str], each: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(
-    wrk: Wrk, server: Server, texts: list[str], clients: int, each: int, seconds: float
-) -> Found:
-    """Runs one shape."""
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write(bodies(texts, each))
-        file.flush()
-        return wrk.run(f"{server.url}/v1/embeddings", clients, seconds, Path(file.name))
-
-
 def run_all(report: Report, server: Server, texts: list[str], seconds: float) -> None:
     """Runs the shapes, all of them within about `seconds`, and adds a table and a check.
 
@@ -65,12 +55,15 @@ def run_all(report: Report, server: Server, texts: list[str], seconds: float) ->
     """
     wrk, shapes = find_wrk(), SHAPES[: max(1, int(seconds))]
     found, rows = [], []
-    for clients, each in shapes:
-        one = run(wrk, server, texts, clients, each, seconds / len(shapes))
-        found.append(one)
-        rate = f"{one.requests * each / one.seconds:,.0f}"
-        spread = [f"{one.spread[name]:.2f}" for name in ("p50", "p90", "p99", "max")]
-        rows.append([f"{clients} x {each}", str(one.requests), rate, *spread])
+    with tempfile.TemporaryDirectory() as folder:
+        for clients, each in shapes:
+            path = Path(folder, f"{each}.jsonl")
+            path.write_text(bodies(texts, each))
+            one = wrk.run(f"{server.url}/v1/embeddings", clients, seconds / len(shapes), path)
+            found.append(one)
+            rate = f"{one.requests * each / one.seconds:,.0f}"
+            spread = [f"{one.spread[name]:.2f}" for name in ("p50", "p90", "p99", "max")]
+            rows.append([f"{clients} x {each}", str(one.requests), rate, *spread])
     head = ["clients x texts", "requests", "texts/s", "p50 ms", "p90 ms", "p99 ms", "max ms"]
     report.table(head, rows)
     whole = together(found)

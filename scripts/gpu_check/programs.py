@@ -7,12 +7,16 @@ import copy
 import json
 import os
 import subprocess
+import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpu_check.report import Report, SkipSection
-from gpu_check.server import Server
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/clients"))
+import server as clients  # noqa: E402
 
 #: In the order in which they are taken.
 FLAVOURS = ("tensorrt", "tensorrt-rtx")
@@ -22,6 +26,8 @@ FAULTS = "DUOVEC_STANDIN_FAULTS"
 COMMAND_SECONDS_MAX = 900.0
 #: A large package is loaded, warmed up and captured in less.
 READY_SECONDS_MAX = 600.0
+#: Of a line of the log. Python 3.10's `fromisoformat` knows no Z at the end.
+TIMESTAMP = "%Y-%m-%dT%H:%M:%S.%f%z"
 
 
 class Limit:
@@ -38,6 +44,31 @@ class Limit:
         if left <= 0:
             raise SkipSection("the time of --limit is over")
         return min(most, left)
+
+
+class Server(clients.Server):
+    """`duovec serve` on a free port."""
+
+    def start_up(self) -> list[tuple[float, str]]:
+        """What the log says up to when it was ready, with seconds from the first line."""
+        said: list[tuple[float, str]] = []
+        first = None
+        for line in (json.loads(text) for text in self.log if text.startswith("{")):
+            at = datetime.strptime(line["timestamp"], TIMESTAMP)
+            first = first or at
+            said.append(((at - first).total_seconds(), line["message"]))
+            if "load_ms" in line:
+                break
+        return said
+
+    def memory_megabytes(self) -> list[str]:
+        """Resident memory now, and the most since the start."""
+        return [f"{self.memory_bytes(kind) / 1e6:,.0f}" for kind in ("VmRSS", "VmHWM")]
+
+    def figures(self) -> dict[str, int]:
+        """The engine's numbers, such as the free memory of its GPUs."""
+        tuning: dict[str, Any] = self.ask("/health")[1]["tuning"]
+        return dict(tuning.get("engine_figures") or {})
 
 
 class Programs:
@@ -71,11 +102,9 @@ class Programs:
         return [str(self.typed.binary), *words, *self.folders()]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs the binary to its end."""
         return self.call(self.command(*words))
 
     def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end."""
         return subprocess.run(
             command,
             capture_output=True,
@@ -102,7 +131,6 @@ class Programs:
         self.report.check(code == 0, f"it drains and ends with exit code {code}")
 
     def bench(self, package: Path, *more: str) -> dict[str, Any]:
-        """The report of `duovec bench`."""
         done = self.run("bench", str(package), "--engine", self.flavour, "--json", *more)
         if not done.stdout.strip():
             raise RuntimeError(f"duovec bench gave no report: {done.stderr}")

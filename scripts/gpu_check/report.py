@@ -44,7 +44,6 @@ class Report:
         self.say(f"\n{time.monotonic() - started:.1f} s")
 
     def say(self, text: str) -> None:
-        """Adds a line, and shows it."""
         print(text, flush=True)
         self.lines.append(text)
         self._write()
@@ -57,7 +56,6 @@ class Report:
         return holds
 
     def skip(self, text: str) -> None:
-        """Adds the line of a check that was not made."""
         self.say(f"- SKIP {text}")
 
     def code(self, text: str) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_check.libraries import PACKAGE
 from gpu_check.report import SkipSection
@@ -35,7 +35,11 @@ LIBRARY = "libnvinfer.so.11"
 KERNELS = 64
 HIDDEN = 384
 TOKENS_MAX = 512
-PROFILES = {"latency": ([1, 1, 8], [1, 32, 512]), "throughput": ([1, 32, 64], [1, 64, 512])}
+PROFILES = {
+    "latency": {"rows": (1, 1, 8), "length": (1, 32, 512)},
+    "throughput": {"rows": (1, 32, 64), "length": (1, 64, 512)},
+}
+ENDS = ("min", "opt", "max")
 SCRATCH_BYTES = 1 << 20
 #: The driver compiles the kernel for its GPU, whichever it is.
 CAPABILITIES = ["7.5", "8.0", "8.6", "8.7", "8.8", "8.9", "9.0", "10.0", "10.3", "11.0"]
@@ -166,7 +170,10 @@ def make_package(folder: Path, library: Path) -> None:
             "compute_capabilities": CAPABILITIES,
             "same_compute_capability": True,
             "build_seconds": 1.0,
-            "profiles": [profile(name) for name in PROFILES],
+            "profiles": [
+                {"name": name} | {k: dict(zip(ENDS, of, strict=True)) for k, of in sizes.items()}
+                for name, sizes in PROFILES.items()
+            ],
         }
     ]
     canary = manifest["canary"]
@@ -175,25 +182,14 @@ def make_package(folder: Path, library: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def profile(name: str) -> dict[str, Any]:
-    """As the manifest has it."""
-    rows, length = PROFILES[name]
-    names = ("min", "opt", "max")
-    return {
-        "name": name,
-        "rows": dict(zip(names, rows, strict=True)),
-        "length": dict(zip(names, length, strict=True)),
-    }
-
-
 def plan_text() -> str:
     """A plan of the stand-in's; it has a kernel for each layer."""
     lines = ["duovec stand-in plan 1", "flavour tensorrt"]
     lines += [f"input {name} int32 -1 -1" for name in ("input_ids", "positions", "segments")]
     lines += ["input span_weights float32 -1 -1 -1"]
     lines += [f"output dense float32 -1 -1 {HIDDEN}", "output token_weights float32 -1 -1"]
-    for rows, length in PROFILES.values():
-        sizes = [size for pair in zip(rows, length, strict=True) for size in pair]
+    for profile in PROFILES.values():
+        sizes = [size for pair in zip(*profile.values(), strict=True) for size in pair]
         lines.append(" ".join(map(str, ["profile", *sizes])))
     lines += [f"scratch {SCRATCH_BYTES}" for _ in PROFILES]
     lines += [f"layer kernel_{number}" for number in range(KERNELS)]

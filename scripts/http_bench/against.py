@@ -9,8 +9,7 @@ from load import report, servers
 
 from . import tables, vectors
 from .rows import unexpected
-from .scenarios import DEFAULT, prepared
-from .tables import Pair
+from .scenarios import prepared
 from .vectors import BASE64, FLOATS, TEI, Dialect, Target
 
 LOADS = ((1, 1), (16, 1), (64, 1), (4, 32))
@@ -22,7 +21,7 @@ def run(typed: argparse.Namespace) -> None:
     """Measures, prints, writes. Fails when our server failed under any load; what the other one
     refuses is in the table."""
     asked, own_dialect = dialects(typed.dialect, typed.model)
-    other = Target(typed.against, asked)
+    other = Target(typed.against, asked, OTHER)
     with prepared(typed) as driver:
         some = driver.texts[: vectors.LOOKED_AT]
         # Before ours is started: that takes a while, and a wrong address is soon told.
@@ -36,18 +35,20 @@ def run(typed: argparse.Namespace) -> None:
                 f"{OTHER}: POST {other.address}; "
                 f"{vectors.likeness(vectors.ask(own, some), theirs)}",
             ]
-            targets = {DEFAULT: own, OTHER: other}
-            for target in targets.values():
+            for target in (own, other):
                 driver.warm(target)
-            pairs = [Pair(*driver.in_turn(targets, *load, typed.rounds)) for load in LOADS]
+            pairs = [driver.in_turn([own, other], *load, typed.rounds) for load in LOADS]
     if typed.small:
         heading.append(tables.SMALL)
     rows = report.table(tables.PAIR_HEAD, tables.lines(pairs), tables.WORDS)
-    loads = [pair.stored() for pair in pairs]
+    loads = [
+        {"load": tables.words(own), "duovec": own.stored(), "other": other.stored()}
+        for own, other in pairs
+    ]
     report.write(typed.out, "against", heading, [rows], loads=loads)
-    found = unexpected([pair.own for pair in pairs], typed.small)
-    silent = [pair for pair in pairs if pair.other.requests == pair.other.errors]
-    found += [f"{OTHER} server gave no good answer to {pair.load}" for pair in silent]
+    found = unexpected([own for own, _ in pairs], typed.small)
+    silent = [other for _, other in pairs if other.requests == other.errors]
+    found += [f"{OTHER} server gave no good answer to {tables.words(row)}" for row in silent]
     if found:
         raise PackageError("; ".join(found))
 

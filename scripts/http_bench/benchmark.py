@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import statistics
 from typing import Any
 
 from default_package.command import say
@@ -11,7 +12,7 @@ from load import report, servers
 
 from . import figures, tables, texts
 from .rows import Row, unexpected
-from .scenarios import BULK, CLOSED, DEFAULT, FAKE, Driver, prepared
+from .scenarios import BULK, CLOSED, FAKE, Driver, prepared
 from .vectors import FLOATS, Target
 
 OPEN_PARTS = (0.25, 0.5, 0.75, 0.9)
@@ -22,12 +23,25 @@ CEILING_TEXTS = 600
 
 
 def run(typed: argparse.Namespace) -> None:
-    """Measures, prints, writes."""
+    """Measures, prints, writes. Fails when loads did: their figures say nothing."""
     with prepared(typed) as driver:
         outcome = Outcome(typed, driver)
-        outcome.measure()
-    outcome.write()
-    outcome.check()
+        outcome.own()
+        outcome.fake()
+    judged = figures.judge(outcome.rows, outcome.seen)
+    report.write(
+        typed.out,
+        "table",
+        outcome.heading(),
+        [tables.loads(outcome.rows), report.figures(judged)],
+        loads=[row.stored() for row in outcome.rows],
+        figures=[vars(figure) for figure in judged],
+        seen=outcome.seen,
+        benches=outcome.benches,
+        health=outcome.health,
+    )
+    if found := unexpected(outcome.rows, typed.small):
+        raise PackageError("; ".join(found))
 
 
 class Outcome:
@@ -41,12 +55,6 @@ class Outcome:
         self.health: dict[str, Any] = {}
         """What /health said before the loads."""
 
-    def measure(self) -> None:
-        """Both servers; the ceiling before and after the loads of the real engine."""
-        self._own()
-        self._fake()
-        self.figures = figures.judge(self.rows, self.seen)
-
     def _bench(self) -> None:
         say("duovec bench: the ceiling for the same texts")
         count = SMALL_CEILING_TEXTS if self._typed.small else CEILING_TEXTS
@@ -54,8 +62,8 @@ class Outcome:
         texts.write_lines(path, texts.sample(self._driver.texts, count))
         self.benches.append(servers.bench(path, self.health, self._typed.small))
 
-    def _own(self) -> None:
-        """The real engine."""
+    def own(self) -> None:
+        """The real engine; the ceiling before and after its loads."""
         driver = self._driver
         with servers.duovec(self._typed.arguments) as server:
             target = Target(server.url)
@@ -68,16 +76,17 @@ class Outcome:
                 raise PackageError("the server answered nothing in the closed loop")
             self.seen["capacity"] = capacity
             for part in OPEN_PARTS_SMALL if self._typed.small else OPEN_PARTS:
-                self.rows.append(driver.open(DEFAULT, target, capacity, part))
-            self.rows += driver.mixed(DEFAULT, target)
-            self.rows.append(driver.overload(DEFAULT, target, capacity))
+                self.rows.append(driver.open(target, capacity, part))
+            self.rows += driver.mixed(target)
+            self.rows.append(driver.overload(target, capacity))
             self.seen["resident_mb"] = server.resident_megabytes()
             if not self._typed.small:
                 self._bench()
+        # The machine may have changed between the two.
         times = figures.shape_times(self.benches)
         budget = self.health["tuning"]["max_batch_tokens"]
         self.seen |= {
-            "ceiling": figures.ceiling_of(self.benches),
+            "ceiling": statistics.mean(self._best()),
             "own_ms": figures.engine_time(times, round(self.benches[0]["texts"]["mean_tokens"])),
             "largest_batch_ms": figures.largest_batch(times, budget),
         }
@@ -86,41 +95,36 @@ class Outcome:
         """One client, and closed loops of several."""
         driver = self._driver
         driver.warm(target)
-        self.rows.append(driver.alone(DEFAULT, target))
+        self.rows.append(driver.alone(target))
         # On a busy machine the last one takes a minute, and shows nothing new in a small run.
         for clients, each in CLOSED[:-1] if self._typed.small else CLOSED:
             before = server.ask("/health")[1]["tuning"]
-            self.rows.append(driver.closed(DEFAULT, target, clients, each))
+            self.rows.append(driver.closed(target, clients, each))
             if (clients, each) == BULK:
                 after = server.ask("/health")[1]["tuning"]
                 padded = after["tokens_padded"] - before["tokens_padded"]
                 real = after["tokens_real"] - before["tokens_real"]
                 self.seen["real_per_padded"] = real / padded if padded else math.nan
 
-    def _fake(self) -> None:
+    def fake(self) -> None:
         """An engine that takes no time: what is left is the server."""
-        name, driver = FAKE, self._driver
+        driver = self._driver
         arguments = ["--engine", "fake", "--fake-run-ms", "0"]
         with servers.duovec([*self._typed.arguments, *arguments]) as server:
-            target = Target(server.url)
+            target = Target(server.url, name=FAKE)
             driver.warm(target)
-            self.rows.append(driver.empty(name, server.url))
-            self.rows.append(driver.alone(name, target))
-            self.rows.append(driver.closed(name, target, 64, 1))
-            floats = driver.closed(name, Target(server.url, FLOATS), 64, 1)
+            self.rows += [driver.empty(target), driver.alone(target), driver.closed(target, 64, 1)]
+            floats = driver.closed(Target(server.url, FLOATS, FAKE), 64, 1)
             floats.load += ", floats"
             self.rows.append(floats)
 
-    def check(self) -> None:
-        """Fails when loads did: their figures say nothing."""
-        if found := unexpected(self.rows, self._typed.small):
-            raise PackageError("; ".join(found))
+    def _best(self) -> list[float]:
+        return [bench["texts"]["ways"][0]["texts_per_s"] for bench in self.benches]
 
     def heading(self) -> list[str]:
         """What ran where."""
         found = self.benches[0]["texts"]
-        best = [bench["texts"]["ways"][0]["texts_per_s"] for bench in self.benches]
-        ceilings = " and ".join(f"{value:.0f}" for value in best)
+        ceilings = " and ".join(f"{value:.0f}" for value in self._best())
         largest, mean = self.seen["largest_batch_ms"], self.seen["own_ms"]
         overload = next(row for row in self.rows if "deadline_ms" in row.more)
         refused, cores = overload.more["refused_share"], overload.more["load_program_cores"]
@@ -136,17 +140,3 @@ class Outcome:
         if self._typed.small:
             lines.append(tables.SMALL)
         return lines
-
-    def write(self) -> None:
-        """Table on stdout and in a file, and JSON."""
-        report.write(
-            self._typed.out,
-            "table",
-            self.heading(),
-            [tables.loads(self.rows), report.figures(self.figures)],
-            loads=[row.stored() for row in self.rows],
-            figures=[vars(figure) for figure in self.figures],
-            seen=self.seen,
-            benches=self.benches,
-            health=self.health,
-        )

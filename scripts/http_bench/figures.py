@@ -23,12 +23,6 @@ def capacity_of(rows: list[Row]) -> float:
     )
 
 
-def ceiling_of(benches: list[dict[str, Any]]) -> float:
-    """The mean of the best ways before and after: the machine may have changed between."""
-    best = [bench["texts"]["ways"][0]["texts_per_s"] for bench in benches]
-    return sum(best) / len(best)
-
-
 def shape_times(benches: list[dict[str, Any]]) -> dict[tuple[int, int], float]:
     """Rows and length -> milliseconds: the mean of the medians before and after."""
     medians: dict[tuple[int, int], list[float]] = {}

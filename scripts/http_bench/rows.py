@@ -37,11 +37,9 @@ class Row:
 
     @property
     def texts_per_s(self) -> float:
-        """Texts of good answers."""
         return self.requests_per_s * self.texts_each
 
     def stored(self) -> dict[str, Any]:
-        """For JSON."""
         rates = {"requests_per_s": self.requests_per_s, "texts_per_s": self.texts_per_s}
         return asdict(self) | rates
 

@@ -23,7 +23,7 @@ from .vectors import Dialect, Target
 CLOSED = ((1, 1), (16, 1), (64, 1), (4, 32), (2, 256))
 """Clients and texts of each request."""
 BULK = (4, 32)
-DEFAULT, FAKE = "duovec", "duovec, fake"
+DEFAULT, FAKE = Target.name, "duovec, fake"
 """Names of servers: with the arguments that were typed, and with an engine that takes no time."""
 LONGER = {1: 1, 32: 2, 256: 3}
 """So many times the seconds by texts of a request: wrk leaves out what is under way at the end,
@@ -65,32 +65,29 @@ class Driver:
         """Single texts in an open loop."""
         return Load(target.address, texts.bodies(self.texts, 1, target.dialect), due, **more)
 
-    def closed(self, server: str, target: Target, clients: int, each: int) -> Row:
+    def closed(self, target: Target, clients: int, each: int) -> Row:
         """wrk: each client has one request under way."""
-        found = self._wrk(server, target, clients, each)
-        return wrk_row(found, server, f"closed {clients} x {each}", clients, each)
+        found = self._wrk(target, clients, each)
+        return wrk_row(found, target.name, f"closed {clients} x {each}", clients, each)
 
-    def in_turn(
-        self, targets: dict[str, Target], clients: int, each: int, rounds: int
-    ) -> list[Row]:
-        """The same for several servers by name, every second round in reverse order: a steady
-        drift of the machine is then as much in the mean of each. One row for each server."""
-        seen: dict[str, list[Found]] = {server: [] for server in targets}
+    def in_turn(self, targets: list[Target], clients: int, each: int, rounds: int) -> list[Row]:
+        """The same for several servers, every second round in reverse order: a steady drift of the
+        machine is then as much in the mean of each. One row for each server."""
+        seen: dict[str, list[Found]] = {target.name: [] for target in targets}
         for number in range(rounds):
-            for server in reversed(targets) if number % 2 else targets:
-                seen[server].append(self._wrk(server, targets[server], clients, each))
-        rows = []
+            for target in reversed(targets) if number % 2 else targets:
+                seen[target.name].append(self._wrk(target, clients, each))
+        rows, load = [], f"closed {clients} x {each}"
         for server, found in seen.items():
-            load = f"closed {clients} x {each}"
             rounds = [wrk_row(one, server, load, clients, each) for one in found]
             row = wrk_row(together(found), server, load, clients, each)
             row.more["rounds_texts_per_s"] = [one.texts_per_s for one in rounds]
             rows.append(row)
         return rows
 
-    def _wrk(self, server: str, target: Target, clients: int, each: int) -> Found:
+    def _wrk(self, target: Target, clients: int, each: int) -> Found:
         seconds = self.seconds * LONGER[each]
-        say(f"{server}: {clients} x {each}, {target.dialect.name}, {seconds:g} s")
+        say(f"{target.name}: {clients} x {each}, {target.dialect.name}, {seconds:g} s")
         bodies = self.bodies(each, target.dialect)
         found = self.wrk.run(target.address, clients, seconds, bodies)
         if not found.requests:
@@ -98,11 +95,11 @@ class Driver:
             found = self.wrk.run(target.address, clients, seconds * AGAIN, bodies)
         return found
 
-    def empty(self, server: str, url: str) -> Row:
+    def empty(self, target: Target) -> Row:
         """A route that does nothing, for one client on a plain socket."""
-        say(f"{server}: an empty route, {self.seconds:g} s")
-        wire = request(url, "GET", EMPTY_ROUTE)
-        row = single_row(single.run(url, [wire], self.seconds), server, f"GET {EMPTY_ROUTE}")
+        say(f"{target.name}: an empty route, {self.seconds:g} s")
+        found = single.run(target.url, [request(target.url, "GET", EMPTY_ROUTE)], self.seconds)
+        row = single_row(found, target.name, f"GET {EMPTY_ROUTE}")
         row.texts_each = 0
         return row
 
@@ -111,39 +108,39 @@ class Driver:
         clients, each = BULK
         self.wrk.run(target.address, clients, 1, self.bodies(each, target.dialect))
 
-    def alone(self, server: str, target: Target) -> Row:
+    def alone(self, target: Target) -> Row:
         """One client on a plain socket."""
-        say(f"{server}: one client on a plain socket, {self.seconds:g} s")
+        say(f"{target.name}: one client on a plain socket, {self.seconds:g} s")
         load = self.load(target, [])
         wires = [load.wire(body) for body in load.bodies]
-        return single_row(single.run(target.url, wires, self.seconds), server, "one client")
+        return single_row(single.run(target.url, wires, self.seconds), target.name, "one client")
 
-    def open(self, server: str, target: Target, capacity: float, part: float) -> Row:
+    def open(self, target: Target, capacity: float, part: float) -> Row:
         """Independent clients who together send a part of the capacity."""
-        say(f"{server}: open loop at {part:.0%} of {capacity:.0f} texts/s, {self.seconds:g} s")
+        say(f"{target.name}: open loop at {part:.0%} of {capacity:.0f} texts/s, {self.seconds:g} s")
         due = latency.poisson(capacity * part, self.seconds, SEED)
         driven = aside.run(answers_of, self.load(target, due))
-        row = open_row(driven.found, server, f"open {part:.0%}", self.seconds)
+        row = open_row(driven.found, target.name, f"open {part:.0%}", self.seconds)
         row.more |= {"part": part, "load_program_cores": driven.cores}
         return row
 
-    def overload(self, server: str, target: Target, capacity: float) -> Row:
+    def overload(self, target: Target, capacity: float) -> Row:
         """Three times what it can do; refused clients come back when they are told to."""
         tail = max(self.seconds * TAIL, TAIL_MIN_S)
-        say(f"{server}: {OVERLOAD:g} x {capacity:.0f} texts/s, {self.seconds:g} s and {tail:g} s")
+        say(f"{target.name}: {OVERLOAD:g} x {capacity:.0f} texts/s, {self.seconds:g} + {tail:g} s")
         due = latency.poisson(capacity * OVERLOAD, self.seconds, SEED)
         least, most = OVERLOAD_DEADLINE_MS
         deadline = round(min(max(self.seconds * 100, least), most))
         load = self.load(target, due, deadline_ms=deadline, tail_s=tail, retry=True)
         driven = aside.run(answers_of, load)
-        row = overload_row(driven.found, server, self.seconds, deadline / 1e3)
+        row = overload_row(driven.found, target.name, self.seconds, deadline / 1e3)
         row.more |= {"part": OVERLOAD, "deadline_ms": deadline, "load_program_cores": driven.cores}
         return row
 
-    def mixed(self, server: str, target: Target) -> list[Row]:
+    def mixed(self, target: Target) -> list[Row]:
         """Interactive single texts while bulk clients keep the server busy."""
         seconds = self.seconds * LONGER[BULK[1]]
-        say(f"{server}: interactive texts beside bulk, {seconds:g} s")
+        say(f"{target.name}: interactive texts beside bulk, {seconds:g} s")
         due = latency.poisson(INTERACTIVE_PER_S, seconds, SEED)
         clients, each = BULK
         bodies, span = self.bodies(each, target.dialect), seconds + 2 * EDGE_S
@@ -151,8 +148,8 @@ class Driver:
             time.sleep(EDGE_S)
             answers = asyncio.run(answers_of(self.load(target, due)))
             found = bulk.result()
-        few = open_row(answers, server, "mixed, interactive", seconds)
-        return [few, wrk_row(found, server, MIXED_BULK, clients, each)]
+        few = open_row(answers, target.name, "mixed, interactive", seconds)
+        return [few, wrk_row(found, target.name, MIXED_BULK, clients, each)]
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """The heading, the table of loads, and that of two servers: what each reached, and the ratio."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from load.report import number, table
@@ -42,42 +41,26 @@ def _cells(row: Row) -> list[str]:
     return [row.server, row.load, *rates, *spread, errors]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One load of both servers."""
-
-    own: Row
-    other: Row
-
-    @property
-    def load(self) -> str:
-        """What was sent, in words."""
-        one, texts = self.own.clients, self.own.texts_each
-        return f"{one} client{'s' * (one != 1)} x {texts} text{'s' * (texts != 1)}"
-
-    def stored(self) -> dict[str, Any]:
-        """For JSON."""
-        rows = {"duovec": self.own.stored(), "other": self.other.stored()}
-        return {"load": self.load, **rows}
+def words(row: Row) -> str:
+    """What was sent."""
+    one, texts = row.clients, row.texts_each
+    return f"{one} client{'s' * (one != 1)} x {texts} text{'s' * (texts != 1)}"
 
 
-def lines(pairs: list[Pair]) -> list[list[str]]:
-    """The cells of the table. Ratios above 1 are in duovec's favour, whatever the figure."""
+def lines(pairs: Sequence[Sequence[Row]]) -> list[list[str]]:
+    """The cells of the table of our server and the other one, each load in turn. Ratios above 1 are
+    in duovec's favour, whatever the figure."""
     found = []
-    for pair in pairs:
-        found += [[pair.load if not at else "", *line] for at, line in enumerate(_lines_of(pair))]
+    for own, other in pairs:
+        rates = own.texts_per_s, other.texts_per_s
+        cells = [["texts/s", *map(number, rates), ratio(*rates), rounds(own, other)]]
+        for name in LATENCIES:
+            times = own.spread[name], other.spread[name]
+            cells.append([f"{name} ms", *map(number, times), ratio(times[1], times[0]), ""])
+        if own.errors or other.errors:
+            cells.append(["failed", f"{own.errors:,}", f"{other.errors:,}", "", ""])
+        found += [["" if at else words(own), *line] for at, line in enumerate(cells)]
     return found
-
-
-def _lines_of(pair: Pair) -> Iterable[list[str]]:
-    own, other = pair.own, pair.other
-    rates = own.texts_per_s, other.texts_per_s
-    yield ["texts/s", *map(number, rates), ratio(*rates), rounds(own, other)]
-    for name in LATENCIES:
-        times = own.spread[name], other.spread[name]
-        yield [f"{name} ms", *map(number, times), ratio(times[1], times[0]), ""]
-    if own.errors or other.errors:
-        yield ["failed", f"{own.errors:,}", f"{other.errors:,}", "", ""]
 
 
 def ratio(one: float, other: float) -> str:

@@ -48,14 +48,14 @@ TEI = Dialect("tei", "/embed", "inputs", {"truncate": True})
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and how it is asked."""
+    """A server, how it is asked, and its name in tables."""
 
     url: str
     dialect: Dialect = BASE64
+    name: str = "duovec"
 
     @property
     def address(self) -> str:
-        """Where requests go."""
         return self.url + self.dialect.route
 
 
@@ -84,13 +84,12 @@ def _read(answer: Any) -> list[np.ndarray]:
     """OpenAI's form, or a plain list of vectors."""
     if isinstance(answer, dict):
         answer = [item["embedding"] for item in answer["data"]]
-    return [_vector(written) for written in answer]
-
-
-def _vector(written: Any) -> np.ndarray:
-    if isinstance(written, str):
-        return np.frombuffer(base64.b64decode(written, validate=True), "<f4")
-    return np.asarray(written, np.float64)
+    return [
+        np.frombuffer(base64.b64decode(one, validate=True), "<f4")
+        if isinstance(one, str)
+        else np.asarray(one, np.float64)
+        for one in answer
+    ]
 
 
 def likeness(own: list[np.ndarray], other: list[np.ndarray]) -> str:

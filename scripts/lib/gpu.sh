@@ -40,14 +40,7 @@ ensure_tensorrt_libraries() {
         *) wheels=("${TENSORRT_WHEELS_13[@]}") ;;
     esac
     folder="$CACHE/tensorrt-$(sha256sum <<<"${wheels[*]}" | cut -c1-16)"
-    exec 9>"$CACHE/tensorrt.lock"
-    flock 9
-    if [ ! -e "$folder" ]; then
-        need_disk "$CACHE" "$TENSORRT_MB" "TensorRT"
-        say "installing ${wheels[0]} into $folder (some minutes, once)"
-        (made_whole "$folder" fill_tensorrt_wheels "${wheels[@]}") || exit 1
-    fi
-    exec 9>&-
+    made_once "$folder" "$TENSORRT_MB" TensorRT fill_tensorrt_wheels "${wheels[@]}"
     SETTINGS+=("DUOVEC_TENSORRT_LIBRARY_DIR=$folder/tensorrt_libs")
     found=$(find "$folder/nvidia" -name 'libcudart.so.1[23]' 2>/dev/null | head -n 1)
     [ -n "$found" ] || die "the wheel ${wheels[1]} has no libcudart"

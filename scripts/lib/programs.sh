@@ -41,19 +41,11 @@ fill_browser() {
 # ensure_cached FOLDER WHAT COMMAND...: that folder of the cache is there, filled by COMMAND, which
 # finds it in NEW. Fails, and says why, where WHAT cannot be had.
 ensure_cached() {
-    local target="$CACHE/$1" what=$2 log="$CACHE/$1.log"
-    shift 2
-    exec 9>"$target.lock"
-    flock 9
-    if [ ! -e "$target" ]; then
-        say "unpacking $what in $target (a minute, once)"
-        if ! (made_whole "$target" "$@") >"$log" 2>&1; then
-            tail -n 5 "$log" >&2
-            say "cannot be had, so their tests will be skipped: $what"
-        fi
-    fi
-    exec 9>&-
-    [ -e "$target" ]
+    local log="$CACHE/$1.log"
+    (made_once "$CACHE/$1" 0 "$2" "${@:3}") >"$log" 2>&1 && return
+    tail -n 5 "$log" >&2
+    say "cannot be had, so their tests will be skipped: $2"
+    return 1
 }
 
 # ensure_browser: a Chromium in PATH for the tests of /docs and of the playground: the machine's, or

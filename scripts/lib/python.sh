@@ -4,7 +4,6 @@
 # Those that put load on a server name --load in place of the lists, and get package and binary too.
 set -euo pipefail
 
-# shellcheck source=scripts/lib/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 lists=()

@@ -82,6 +82,16 @@ made_whole() {
     trap - EXIT INT TERM
 }
 
+# made_once FOLDER MEGABYTES WHAT COMMAND...: FOLDER with WHAT in it is there, made whole by COMMAND
+# where it was not. Others that want it wait meanwhile.
+made_once() {
+    flock 9
+    [ ! -e "$1" ] || return 0
+    need_disk "$(dirname "$1")" "$2" "$3"
+    say "installing $3 into $1 (a minute or some, once)"
+    (made_whole "$1" "${@:4}") || exit 1
+} 9>"$1.lock"
+
 # It installs packages in a tenth of the processor time that pip takes.
 UV=uv==0.13.9
 
@@ -131,17 +141,8 @@ export_pip_settings() {
 # ensure_environment NAME MEGABYTES REQUIREMENTS...: VENV is afterwards the folder of a Python
 # environment that has them.
 ensure_environment() {
-    local name=$1 megabytes=$2
-    shift 2
-    VENV="$CACHE/$name-$( (python3 -V && cat "$@") | sha256sum | cut -c1-16)"
-    exec 9>"$CACHE/$name.lock"
-    flock 9
-    if [ ! -e "$VENV/bin/python" ]; then
-        need_disk "$CACHE" "$megabytes" "a Python environment"
-        say "installing Python packages into $VENV (a minute or some, once)"
-        (made_whole "$VENV" fill_venv "$@") || exit 1
-    fi
-    exec 9>&-
+    VENV="$CACHE/$1-$( (python3 -V && cat "${@:3}") | sha256sum | cut -c1-16)"
+    made_once "$VENV" "$2" "a Python environment" fill_venv "${@:3}"
 }
 
 # ensure_venv REQUIREMENTS...: PYTHON is afterwards the interpreter that has them.

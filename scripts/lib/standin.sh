@@ -7,17 +7,17 @@ STANDIN_COMPILE=(c++ -std=c++20 -g1 -O1 -fPIC -shared -Wall -Wextra -Wpedantic -
     -fvisibility=hidden -ffp-contract=off -iquote cpp -isystem third_party/cuda/include
     "-Wl,-rpath,\$ORIGIN")
 
-# flavour_of NAME: the folder of its headers in HEADERS, and in DEFINES what its sources are
-# compiled with, so that nothing of one flavour has the name of another's.
+# flavour_of NAME: the folder of its headers in HEADERS, its files in LIBRARY and PARSER, and in
+# DEFINES what its sources are compiled with, so that nothing of one flavour has another's names.
 flavour_of() {
-    HEADERS=tensorrt DEFINES=()
+    HEADERS=tensorrt LIBRARY=libnvinfer.so.11 PARSER=libnvonnxparser.so.11 DEFINES=()
     case $1 in
         tensorrt_10)
-            HEADERS=tensorrt-10
+            HEADERS=tensorrt-10 LIBRARY=10/libnvinfer.so.10 PARSER=10/libnvonnxparser.so.10
             DEFINES=(-Dnvinfer1=nvinfer1_10 -Dnvonnxparser=nvonnxparser_10)
             ;;
         rtx)
-            HEADERS=tensorrt-rtx
+            HEADERS=tensorrt-rtx LIBRARY=libtensorrt_rtx.so.1 PARSER=libtensorrt_onnxparser_rtx.so.1
             DEFINES=(-DDUOVEC_RTX=1 -Dnvinfer1=nvinfer1_rtx -Dnvonnxparser=nvonnxparser_rtx)
             ;;
     esac
@@ -52,36 +52,22 @@ make_standins() {
     local folder=$1 name job jobs=() result=0
     standin "$folder/libcudart.so.13" "cuda graph state" "${@:3}" &&
         standin "$folder/libcudart.so.12" cuda_12 "$folder/libcudart.so.13" "${@:3}" || return
+    mkdir -p "$folder/10" && ln -sf ../libcudart.so.13 ../libcudart.so.12 ../libtensorrt_rtx.so.1 \
+        ../libtensorrt_onnxparser_rtx.so.1 "$folder/10/" || return
     for name in $2; do
-        "standin_$name" "$folder" "${@:3}" &
+        standin_flavour "$folder" "$name" "${@:3}" &
         jobs+=("$!")
     done
     for job in "${jobs[@]}"; do wait "$job" || result=$?; done
     return "$result"
 }
 
-# standin_NAME FOLDER [FLAGS...]
-standin_tensorrt() {
-    standin_flavour "$1" tensorrt libnvinfer.so.11 libnvonnxparser.so.11 "${@:2}"
-}
-
-standin_tensorrt_10() {
-    mkdir -p "$1/10" &&
-        ln -sf ../libcudart.so.13 ../libcudart.so.12 ../libtensorrt_rtx.so.1 \
-            ../libtensorrt_onnxparser_rtx.so.1 "$1/10/" &&
-        standin_flavour "$1/10" tensorrt_10 libnvinfer.so.10 libnvonnxparser.so.10 "${@:2}"
-}
-
-standin_rtx() {
-    standin_flavour "$1" rtx libtensorrt_rtx.so.1 libtensorrt_onnxparser_rtx.so.1 "${@:2}"
-}
-
-# standin_flavour FOLDER NAME FILE PARSER_FILE [FLAGS...]
+# standin_flavour FOLDER NAME [FLAGS...]
 standin_flavour() {
     flavour_of "$2"
-    ln -sf "$3" "$1/$4" &&
-        standin_with_traps "$1/$3" "tensorrt builder context plan" "$HEADERS" \
-            "$1/libcudart.so.13" "${DEFINES[@]}" "${@:5}"
+    ln -sf "$(basename "$LIBRARY")" "$1/$PARSER" &&
+        standin_with_traps "$1/$LIBRARY" "tensorrt builder context plan" "$HEADERS" \
+            "$1/libcudart.so.13" "${DEFINES[@]}" "${@:3}"
 }
 
 # make_gpu_standins FOLDER: the library of TensorRT that runs kernels of its own on a real GPU. It

@@ -38,7 +38,6 @@ class Signals:
 
     @property
     def stopped(self) -> bool:
-        """Whether the load is to end."""
         return self._stop.is_set()
 
     async def wait(self, seconds: float | None = None) -> None:

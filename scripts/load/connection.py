@@ -152,11 +152,9 @@ class Connection:
         return wire
 
     async def ask(self, data: bytes) -> Answer:
-        """Sends one request and takes its answer."""
         return await self.answer(await self.send(data))
 
     async def answer(self, wire: Wire) -> Answer:
-        """The answer to what was sent."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 while (answer := wire.whole()) is None:

@@ -55,7 +55,6 @@ class Load:
     """Whether a refused request comes back once when Retry-After says."""
 
     def wire(self, body: dict) -> bytes:
-        """One whole request."""
         fields = {}
         if self.deadline_ms is not None:
             fields["x-request-timeout-ms"] = str(self.deadline_ms)

@@ -12,7 +12,6 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from debian_texts import packages
 from default_package.errors import PackageError
@@ -121,7 +120,6 @@ class Running:
         self._process, self._clients, self._timeout_s = process, clients, timeout_s
 
     def close(self) -> None:
-        """Ends it if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
@@ -132,7 +130,6 @@ class Running:
         return self.result()
 
     def result(self) -> Found:
-        """Waits for the end."""
         try:
             printed, _ = self._process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
@@ -152,16 +149,12 @@ async def looping(signals: Signals, wrk: Wrk, url: str, clients: int) -> dict[st
 
 def parse(printed: str, clients: int) -> Found:
     """The line that post.lua writes at the end."""
-    for line in printed.splitlines():
-        if line.startswith(MARK):
-            return _found(json.loads(line.removeprefix(MARK)), clients)
-    last = (printed.strip().splitlines() or ["nothing was printed"])[-1]
-    raise PackageError(f"wrk gave no result: {last}")
-
-
-def _found(said: dict[str, Any], clients: int) -> Found:
-    counts = dict(said["latencies"])
-    requests, refused, broken = said["requests"], said["refused"], said["broken"]
+    lines = printed.strip().splitlines() or ["nothing was printed"]
+    told = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+    if not told:
+        raise PackageError(f"wrk gave no result: {lines[-1]}")
+    said = json.loads(told[0])
+    counts, requests = dict(said["latencies"]), said["requests"]
     if requests >= clients:
         # wrk's own whole numbers: other rounding would give another interval.
         interval = said["microseconds"] // (requests // clients)
@@ -169,5 +162,4 @@ def _found(said: dict[str, Any], clients: int) -> Found:
         # A wrk that adds nothing, or by another rule, is taken as it is.
         if sum(counts.values()) > requests >= sum(own.values()) and min(own.values()) > 0:
             counts = own
-    seconds = said["microseconds"] / 1e6
-    return Found(requests, seconds, refused, broken, counts)
+    return Found(requests, said["microseconds"] / 1e6, said["refused"], said["broken"], counts)

@@ -11,7 +11,7 @@ from default_package.command import clear_left, say
 from default_package.errors import PackageError
 
 from . import calibration, fp8, guide, int8, kept, score
-from .score import GraphEmbedder, Package
+from .score import Embed, Package, embedder
 
 LANGUAGES = ("de", "en", "ja")
 """Of the texts that graphs are measured with."""
@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> None:
         if known:
             scores = known.retrieval
         else:
-            exact = GraphEmbedder(package, Runtime(place / "model.onnx"))
-            rounded = GraphEmbedder(package, runtime)
+            exact = embedder(package, Runtime(place / "model.onnx"))
+            rounded = embedder(package, runtime)
             scores = [measure({"f32": exact, options.precision: rounded})]
         about = {"file": rounding.GRAPH, "method": rounding.METHOD, "tolerances": tolerances}
         found = content | {rounding.FIELD: about | {"retrieval": scores}}
@@ -61,16 +61,16 @@ def run(options: argparse.Namespace) -> None:
     say(f"done: duovec serve --package {options.package} --precision {options.precision}")
 
 
-def measure(graphs: dict[str, GraphEmbedder]) -> dict[str, Any]:
+def measure(graphs: dict[str, Embed]) -> dict[str, Any]:
     """nDCG@10 of both graphs by their names, the exact one first, on texts that no head was trained
     or chosen on."""
     told = f"{guide.TITLE}, {', '.join(LANGUAGES)}"
     say("reading the installation guide")
-    part = score.in_languages(guide.make(), LANGUAGES)
+    part = guide.make(LANGUAGES)
     demand(bool(part.queries), f"there are no texts of {told}")
     say(f"measuring with {told}: {len(part.queries)} queries")
     entry: dict[str, Any] = {"collection": told, "queries": len(part.queries)}
-    entry |= {name: score.ndcg(part, graph.embed) for name, graph in graphs.items()}
+    entry |= {name: score.ndcg(part, graph) for name, graph in graphs.items()}
     say("nDCG@10 " + ", ".join(f"in {name} {entry[name]}" for name in graphs))
     score.demand_little_loss(entry, list(graphs)[-1])
     return entry

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Sequence
 
 from debian_texts import passages
 from debian_texts.guide import GuideSection, Sections, load, prose
@@ -22,37 +22,27 @@ Numbers = dict[tuple[str, str], tuple[int, ...]]
 """Key and language -> positions of the section's passages."""
 
 
-def make() -> Collection:
+def make(languages: Sequence[str]) -> Collection:
     """A heading asks for the paragraphs below it, and so does the sentence that begins them, which
     is taken out; in its own language and, where English takes part, in the other."""
     sections = load()
     sentences = take_sentences(sections)
     collection = Collection()
-    numbers = add_passages(sections, collection)
-    for (key, lang), own in numbers.items():
-        asked = {"heading": sections[key][lang].heading, "sentence": sentences.get((key, lang))}
+    numbers = add_passages(sections, languages, collection)
+    others = sorted(set(languages) - {"en"})
+    for key, lang in numbers:
         original = sections[key].get("en")
-        for kind, text in asked.items():
-            if text is None or not _can_ask(text, lang):
-                continue
-            if kind == "heading" and lang != "en" and original and text == original.heading:
-                continue  # nobody has translated it
-            query = Query(lang, lang, kind, key, text, own)
-            collection.queries.append(query)
-            collection.queries += _abroad(query, numbers)
+        heading, abroad = sections[key][lang].heading, ["en"]
+        if lang == "en":
+            abroad = others
+        elif original and heading == original.heading:
+            heading = ""  # nobody has translated it
+        sentence = sentences.get((key, lang), "")
+        for text, targets in ((heading, abroad), (sentence, abroad if lang != "en" else [])):
+            if _can_ask(text, lang):
+                asked = [(to, numbers.get((key, to))) for to in (lang, *targets)]
+                collection.queries += [Query(to, text, found) for to, found in asked if found]
     return collection
-
-
-def _abroad(query: Query, numbers: Numbers) -> list[Query]:
-    """The same question to English, or an English heading to all other languages."""
-    if query.lang != "en":
-        targets = ["en"]
-    elif query.kind == "heading":
-        targets = sorted({lang for _, lang in numbers if lang != "en"})
-    else:
-        targets = []
-    there = [(lang, numbers.get((query.group, lang))) for lang in targets]
-    return [replace(query, target_lang=lang, relevant=own) for lang, own in there if own]
 
 
 def take_sentences(sections: Sections) -> dict[tuple[str, str], str]:
@@ -69,8 +59,8 @@ def take_sentences(sections: Sections) -> dict[tuple[str, str], str]:
     return taken
 
 
-def add_passages(sections: Sections, collection: Collection) -> Numbers:
-    """Adds the sections with most translations."""
+def add_passages(sections: Sections, languages: Sequence[str], collection: Collection) -> Numbers:
+    """Adds the sections with most translations, in these languages."""
     boilerplate = {
         lang: passages.repeated(s[lang].blocks for s in sections.values() if lang in s)
         for lang in sorted({lang for found in sections.values() for lang in found})
@@ -85,10 +75,11 @@ def add_passages(sections: Sections, collection: Collection) -> Numbers:
             if taken[lang] >= SECTIONS_MAX or not texts:
                 continue
             taken[lang] += 1
-            first = len(collection.passages)
-            collection.passages += [Passage(lang, text) for text in texts]
-            numbers[key, lang] = tuple(range(first, len(collection.passages)))
             seen.update(texts)
+            if lang in languages:
+                first = len(collection.passages)
+                collection.passages += [Passage(lang, text) for text in texts]
+                numbers[key, lang] = tuple(range(first, len(collection.passages)))
     return numbers
 
 

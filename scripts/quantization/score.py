@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Query:
-    """One question to the pool of `target_lang`."""
+    """One question to the passages of `target_lang`."""
 
-    lang: str
     target_lang: str
-    kind: str
-    group: str
-    """The section it comes from, the same for all translations."""
     text: str
     relevant: tuple[int, ...]
     """Positions in the collection's passages."""
@@ -66,7 +62,6 @@ class Package:
 
     @classmethod
     def load(cls, root: Path) -> Package:
-        """Reads the manifest."""
         stored = manifest.read(root)
         if kind := stored.get("kind"):
             raise PackageError(f"{root} is a {kind} model: only graphs of vectors are measured")
@@ -100,35 +95,20 @@ Embed = Callable[[list[str], str], list[Embedded]]
 """Vectors of texts, in order, which are all `query` or all `passage`."""
 
 
-class GraphEmbedder:
-    """The vectors of one graph, in f32 but for what the graph rounds itself."""
+def embedder(package: Package, runtime: Runtime) -> Embed:
+    """The vectors of one graph, in f32 but for what it rounds itself. Equal texts run once."""
 
-    def __init__(self, package: Package, runtime: Runtime) -> None:
-        self._package, self._runtime = package, runtime
-
-    def embed(self, texts: list[str], kind: str) -> list[Embedded]:
-        """Equal texts run once."""
+    def embed(texts: list[str], kind: str) -> list[Embedded]:
         distinct = sorted(set(texts))
-        rows, first = self._package.encode(distinct, kind)
-        found = {}
-        dropped = set(self._package.dropped)
-        ran = self._runtime.run(rows, self._package.pooling)
+        rows, first = package.encode(distinct, kind)
+        found, dropped = {}, set(package.dropped)
+        ran = runtime.run(rows, package.pooling)
         for text, row, vectors in zip(distinct, rows, ran, strict=True):
             weights = select_sparse(row, vectors.token_weights, dropped, first)
             found[text] = Embedded(vectors.dense, weights)
         return [found[text] for text in texts]
 
-
-def in_languages(collection: Collection, languages: Sequence[str]) -> Collection:
-    """Only passages of these languages, and queries from and to them."""
-    kept = [i for i, passage in enumerate(collection.passages) if passage.lang in languages]
-    new = {old: i for i, old in enumerate(kept)}
-    queries = [
-        replace(query, relevant=tuple(new[i] for i in query.relevant))
-        for query in collection.queries
-        if query.lang in languages and query.target_lang in languages
-    ]
-    return Collection([collection.passages[i] for i in kept], queries)
+    return embed
 
 
 def dense_scores(query: Embedded, pool: Sequence[Embedded]) -> np.ndarray:

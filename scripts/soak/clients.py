@@ -23,13 +23,6 @@ BAD = (
     b'{"input":' + b"[" * 5000,
     b'{"input":[4294967296]}',
 )
-
-
-def _body_of(size: int) -> bytes:
-    """A good body of so many bytes, of which one field takes everything."""
-    return START + b"b" * (size - len(START) - len(END)) + END
-
-
 ROUTES = ("/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both")
 PAGES = ("/health", "/health/live", "/metrics", "/openapi.json", "/v1/models")
 ITEM_BYTES = 1 << 20
@@ -111,7 +104,6 @@ class Client:
         return await self._ask_for([str(self.chance.random()) for _ in range(ITEMS_MAX)])
 
     async def ask_for_largest_text(self) -> int:
-        """A good request of the largest item."""
         return await self._ask_for([self._text_of(ITEM_BYTES)])
 
     async def ask_for_largest_texts(self) -> int:
@@ -127,8 +119,10 @@ class Client:
         return await self._fill(BODY_BYTES)
 
     async def _fill(self, size: int) -> int:
+        """A good body of so many bytes, of which one field takes everything."""
+        body = START + b"b" * (size - len(START) - len(END)) + END
         try:
-            answer = await self._connection.ask(self._post(ROUTES[0], _body_of(size)))
+            answer = await self._connection.ask(self._post(ROUTES[0], body))
         except Broken:
             if size <= BODY_BYTES:
                 raise
@@ -136,13 +130,11 @@ class Client:
         return self._expect(answer, *((413, 429) if size > BODY_BYTES else (200, *BUSY)))
 
     async def ask_badly(self) -> int:
-        """A request that is wrong."""
         body = self.chance.choice(BAD)
         answer = await self._connection.ask(self._post(self.chance.choice(ROUTES), body))
         return self._expect(answer, 400, 429)
 
     async def ask_without_key(self) -> int:
-        """A key that is wrong, or none."""
         fields = self.chance.choice(({}, authorized("wrong")))
         data = request(self.url, "POST", ROUTES[0], b'{"input":"a"}', fields)
         answer = await self._connection.ask(data)

@@ -67,16 +67,8 @@ class Soak:
             Client(server.url, KEY, self._tally, random.Random(chance.random()), own, vectors)
             for _ in range(typed.clients)
         ]
-        self._faults = Faults(
-            server.process.pid,
-            server.url,
-            KEY,
-            key_file,
-            self._tally,
-            random.Random(chance.random()),
-            typed.fault_seconds,
-            STUCK_MS / 1e3 + 1,
-        )
+        by_chance, times = random.Random(chance.random()), (typed.fault_seconds, STUCK_MS / 1e3 + 1)
+        self._faults = Faults(server, KEY, key_file, self._tally, by_chance, *times)
         self._failed: list[str] = []
         self._lines: list[str] = []
 
@@ -145,7 +137,6 @@ class Soak:
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(done.items())]
 
     def check(self, what: str, holds: bool, seen: str) -> None:
-        """One line of the report."""
         self._lines.append(f"{'ok  ' if holds else 'FAIL'} {what}: {seen}")
         if not holds:
             self._failed.append(what)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from load.connection import Connection, request
+from load.servers import Server
 
 from .clients import authorized
 from .tally import Tally
@@ -28,8 +29,7 @@ WALL = 0x40000000
 class Faults:
     """Each kind in a loop of its own until it is cancelled."""
 
-    pid: int
-    url: str
+    server: Server
     key: str
     key_file: Path
     tally: Tally
@@ -43,16 +43,16 @@ class Faults:
         """The whole process stands still, as on a machine that swaps or is suspended."""
         while True:
             await asyncio.sleep(self.every_s * self.chance.uniform(0.5, 1.5))
-            os.kill(self.pid, signal.SIGSTOP)
+            os.kill(self.server.process.pid, signal.SIGSTOP)
             await self._held_up(self.chance.uniform(0.1, 1.0))
-            os.kill(self.pid, signal.SIGCONT)
+            os.kill(self.server.process.pid, signal.SIGCONT)
             self.done["stops of the process"] += 1
 
     async def hangs(self) -> None:
         """One worker's thread stands still, as in a driver that does not return."""
         while True:
             await asyncio.sleep(2 * self.every_s * self.chance.uniform(0.5, 1.5))
-            threads = worker_threads(self.pid)
+            threads = worker_threads(self.server.process.pid)
             if not threads:
                 continue
             try:
@@ -66,13 +66,13 @@ class Faults:
     async def hold_workers(self, seconds: float) -> None:
         """All workers' threads stand still, so that what comes must wait."""
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-            for thread in worker_threads(self.pid):
+            for thread in worker_threads(self.server.process.pid):
                 held.enter_context(stopped(thread))
             await self._held_up(seconds)
 
     def go_on(self) -> None:
         """Ends a stop that was interrupted."""
-        os.kill(self.pid, signal.SIGCONT)
+        os.kill(self.server.process.pid, signal.SIGCONT)
 
     async def _held_up(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds + RECOVERY_S
@@ -91,9 +91,9 @@ class Faults:
             last += 1
             expected = {f"turn-{last}": 200, f"turn-{last - 1}": 401}
             for key, status in expected.items():
-                data = request(self.url, "GET", "/v1/models", fields=authorized(key))
+                data = request(self.server.url, "GET", "/v1/models", fields=authorized(key))
                 # One that waits for the next key may be closed by the server in between.
-                connection, began = Connection(self.url), self.tally.clock()
+                connection, began = Connection(self.server.url), self.tally.clock()
                 try:
                     answer = await connection.ask(data)
                 finally:

@@ -47,6 +47,17 @@ def made(out: Path, *arguments: object) -> dict:
     return manifest_of(out)
 
 
+def unchecked(model: Path, *flags: object) -> dict:
+    """The manifest of the package beside a model, which is not run."""
+    words = ["--model", model, "--precision", "fp32", "--skip-verify", *flags]
+    return made(model.with_name("out"), *words)
+
+
+def refused(model: Path, *flags: object) -> str:
+    """Why no package is made beside a model."""
+    return refusal("--model", model, "--out", model.with_name("out"), *flags)
+
+
 def manifest_of(folder: Path) -> dict:
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
 

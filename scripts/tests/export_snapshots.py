@@ -116,7 +116,7 @@ def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     return tensors
 
 
-def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
+def write_config(folder: Path, what: Architecture) -> None:
     sizes = what.sizes
     content = {
         "model_type": what.family.model_types[0],
@@ -131,7 +131,7 @@ def write_config(folder: Path, what: Architecture, **changes: Any) -> None:
         "pad_token_id": what.pad_token_id,
         "hidden_act": "gelu",
     }
-    put(folder / "config.json", content | changes)
+    put(folder / "config.json", content)
 
 
 def write_modules(folder: Path, pooling: Pooling, *more: str, **keys: Any) -> None:

@@ -21,3 +21,11 @@ def program(path: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
+
+
+def shell(repository: Path, code: str, **variables: str) -> str:
+    """What a line of shell prints with the scripts' functions."""
+    sourced = f". {repository}/scripts/lib/setup.sh; . {repository}/scripts/lib/tensorrt.sh; {code}"
+    done = run("bash", "-c", sourced, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,19 +1,34 @@
-"""What sentence-transformers reads beside the network: honoured, or refused with file and key."""
+"""What sentence-transformers reads beside the network, and BGE-M3's head for vectors of tokens:
+honoured, or refused with file and key.
+
+What the reference implementation gives is compared in test_export_families.py."""
 
 import json
+import shutil
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import export_snapshots as snapshots
+import numpy as np
+import onnx
 import pytest
-from export_packages import made, refusal
+from export_graphs import written, written_in_fp8
+from export_packages import made, refused, unchecked
 from export_snapshots import change, put
 
-from default_package.choices import Pooling
+from default_package import checks
+from default_package.checks import Runtime, batch
+from default_package.choices import Pooling, Precision
 from default_package.errors import PackageError
+from default_package.reference import ReferenceEncoder, cosine
 from families import BERT
+from fixtures import FAMILIES
 from model_export import sentence, snapshot
+from model_export.modules import ACTIVATIONS
 from model_export.sentence import SCALED
+from model_export.snapshot import COLBERT_FILE
+from quantization import int8
 
 MODULE = "sentence_bert_config.json"
 MODEL = "config_sentence_transformers.json"
@@ -94,13 +109,12 @@ def test_prompts_are_the_files(
     assert ("sts" in said.sources["prompts"]) == ("sts" in content.get("prompts", {}))
 
 
-def test_the_manifest_says_what_was_taken_and_from_where(folder: Path, tmp_path: Path) -> None:
+def test_the_manifest_says_what_was_taken_and_from_where(folder: Path) -> None:
     put(folder / POOLING, {"pooling_mode_mean_tokens": True})
     put(folder / MODULE, {"max_seq_length": 12})
     prompts = {"query": "q: ", "document": "d: ", "sts": "s: "}
     put(folder / MODEL, {"prompts": prompts, "default_prompt_name": "document"})
-    exporting = [tmp_path / "out", "--model", folder, "--precision", "fp32", "--skip-verify"]
-    manifest = made(*exporting)
+    manifest = unchecked(folder)
     assert (manifest["pooling"], manifest["max_input_tokens"]) == ("mean", 12)
     assert len(manifest["canary"]["token_ids"]) <= 12
     assert manifest["prompts"] == {"query": "q: ", "passage": "d: "}
@@ -112,7 +126,7 @@ def test_the_manifest_says_what_was_taken_and_from_where(folder: Path, tmp_path:
         "prompts": sent_by_clients,
     }
     flags = ["--max-tokens", "30", "--pooling", "cls", "--query-prompt", "x "]
-    manifest = made(*exporting, *flags)
+    manifest = unchecked(folder, *flags)
     assert (manifest["pooling"], manifest["max_input_tokens"]) == ("cls", 30)
     assert manifest["prompts"] == {"query": "x ", "passage": "d: "}
     assert manifest["sources"] == {
@@ -122,15 +136,12 @@ def test_the_manifest_says_what_was_taken_and_from_where(folder: Path, tmp_path:
     }
 
 
-def test_a_text_has_no_more_tokens_than_the_network_has_positions(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_text_has_no_more_tokens_than_the_network_has_positions(folder: Path) -> None:
     put(folder / MODULE, {"max_seq_length": PLACES + 2})
-    exporting = ["--model", folder, "--precision", "fp32", "--skip-verify"]
-    manifest = made(tmp_path / "out", *exporting)
+    manifest = unchecked(folder)
     assert manifest["max_input_tokens"] == PLACES
     assert manifest["sources"]["max_input_tokens"] == "config.json"
-    said = refusal(*exporting, "--out", tmp_path / "other", "--max-tokens", PLACES + 1)
+    said = refused(folder, "--max-tokens", PLACES + 1)
     assert f"error: --max-tokens is {PLACES + 1}: the model takes {PLACES}" in said
 
 
@@ -143,29 +154,20 @@ def test_a_text_has_no_more_tokens_than_the_network_has_positions(
     ],
 )
 def test_shorter_vectors_are_those_that_the_model_was_trained_for(
-    folder: Path,
-    tmp_path: Path,
-    stored: Any,
-    flags: list[str],
-    found: list[int],
-    source: str | None,
+    folder: Path, stored: Any, flags: list[str], found: list[int], source: str | None
 ) -> None:
     change(folder / "config.json", matryoshka_dimensions=stored)
-    exporting = [tmp_path / "out", "--model", folder, "--precision", "fp32", "--skip-verify"]
-    manifest = made(*exporting, *flags)
+    manifest = unchecked(folder, *flags)
     assert manifest["matryoshka_dimensions"] == found
     assert manifest["sources"].get("matryoshka_dimensions") == source
 
 
 @pytest.mark.parametrize("wrong", [[17], ["8"], "8", [0], [True]])
-def test_vectors_that_cannot_be_cut_so_are_refused(
-    folder: Path, tmp_path: Path, wrong: Any
-) -> None:
-    exporting = ["--model", folder, "--precision", "fp32", "--out", tmp_path / "out"]
-    said = refusal(*exporting, "--shorter-vectors", "4,16")
+def test_vectors_that_cannot_be_cut_so_are_refused(folder: Path, wrong: Any) -> None:
+    said = refused(folder, "--shorter-vectors", "4,16")
     assert "--shorter-vectors: numbers from 1 to 15" in said
     change(folder / "config.json", matryoshka_dimensions=wrong)
-    assert "config.json has matryoshka_dimensions" in refusal(*exporting)
+    assert "config.json has matryoshka_dimensions" in refused(folder)
 
 
 def test_what_no_file_says_has_a_source_too(folder: Path) -> None:
@@ -260,3 +262,176 @@ def test_small_letters_are_no_matter_where_the_tokenizer_makes_them(tmp_path: Pa
     folder = snapshots.write(tmp_path, BERT).folder
     put(folder / MODULE, {"do_lower_case": True})
     sentence.read(folder)
+
+
+KINDS = {name.rpartition(".")[2]: name for name in ACTIVATIONS}
+"""Class of torch -> its whole name."""
+FUNCTIONS = {
+    "Identity": lambda values: values,
+    "Tanh": np.tanh,
+    # By the normal distribution, unlike the reference.
+    "GELU": lambda values: values * np.vectorize(NormalDist().cdf)(values),
+}
+
+
+def write_dense(folder: Path, layers: list, name: str) -> None:
+    snapshots.write_modules(folder, Pooling.MEAN, *["Dense"] * len(layers))
+    for at, (weight, bias, kind) in enumerate(layers):
+        place = folder / f"{2 + at}_Dense"
+        place.mkdir()
+        about = {"bias": bias is not None, "activation_function": KINDS[kind]}
+        snapshots.put(place / "config.json", about)
+        tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
+        save = snapshots.write_torch if name.endswith("bin") else snapshots.write_safetensors
+        save(place / name, tensors)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(
+    "modules",
+    [
+        [(True, "Identity")],
+        # As LaBSE and distiluse have it.
+        [(True, "Tanh")],
+        [(True, "Identity"), (True, "Identity"), (False, "Tanh"), (True, "Identity")],
+        [(False, "GELU"), (True, "Tanh")],
+    ],
+)
+def test_products_behind_the_pooling_have_biases_and_activations(
+    tmp_path: Path, modules: list[tuple[bool, str]], name: str
+) -> None:
+    folder = shutil.copytree(FAMILIES / "bert", tmp_path / "model")
+    numbers = np.random.default_rng(5)
+    layers, width = [], 32
+    for at, (biased, kind) in enumerate(modules):
+        wide = 20 + at
+        weight = numbers.normal(size=(wide, width)).astype(np.float32) / 3
+        bias = numbers.normal(size=wide).astype(np.float32) if biased else None
+        width = wide
+        layers.append((weight, bias, kind))
+    write_dense(folder, layers, name)
+    encoder = snapshots.open_encoder(folder)
+    ids = [5, 9, 4, 60, 7]
+    vectors = ReferenceEncoder(encoder).run(ids)
+    expected = vectors.hidden.mean(axis=0)
+    for weight, bias, kind in layers:
+        expected = weight @ expected + (0 if bias is None else bias)
+        expected = FUNCTIONS[kind](expected)
+    expected /= np.linalg.norm(expected)
+    np.testing.assert_allclose(vectors.dense, expected, atol=1e-6)
+    for precision in Precision:
+        graph = written(encoder, precision, tmp_path / precision.value)
+        # The first row has a second span, which has no weights.
+        rows = batch([ids, ids[:2]], [[0], [1]], 16, 1, "mean")
+        dense = Runtime(graph).run_rows(rows.inputs)["dense"]
+        assert dense.shape == (2, 2, width)
+        close = 1e-5 if precision is Precision.FP32 else 0.05
+        np.testing.assert_allclose(dense[0, 0], expected, atol=close)
+        assert not dense[:, 1].any()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("activation_function", "torch.nn.modules.activation.SiLU"),
+        ("activation_function", None),
+        ("module_input_name", "token_embeddings"),
+    ],
+)
+def test_another_product_behind_the_pooling_is_refused(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    folder = shutil.copytree(FAMILIES / "gemma3", tmp_path / "model")
+    snapshots.change(folder / "2_Dense" / "config.json", **{key: value})
+    with pytest.raises(PackageError, match=rf"2_Dense/config.json has {key} {value!r}"):
+        snapshots.open_encoder(folder)
+
+
+WIDTH = 6
+SEQUENCES = [[0, 5, 6, 7, 8, 2], [0, 2], [0, *range(20, 50), 2]]
+
+
+def head(width: int = WIDTH, hidden: int = 16) -> dict[str, np.ndarray]:
+    numbers = np.random.RandomState(5)
+    return {
+        "weight": numbers.standard_normal((width, hidden)).astype(np.float32),
+        "bias": numbers.standard_normal(width).astype(np.float32),
+    }
+
+
+@pytest.fixture
+def model(folder: Path) -> Path:
+    """One with both heads."""
+    snapshots.write_torch(folder / COLBERT_FILE, head())
+    return folder
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_the_head_becomes_an_output_with_golden_numbers(
+    model: Path, tmp_path: Path, precision: str
+) -> None:
+    out = tmp_path / "out"
+    manifest = made(out, "--model", model, "--precision", precision, "--token-vectors")
+    assert manifest["token_vector_size"] == WIDTH
+    assert manifest["outputs"]["token_vectors"] == "float32"
+    canary = manifest["canary"]
+    ids = canary["token_ids"]
+    encoder = snapshots.open_encoder(model)
+    expected = ReferenceEncoder(encoder).run(ids).token_vectors
+    assert expected is not None and expected.shape == (len(ids), WIDTH)
+    assert [place for place, _ in canary["token_vectors"]] == [1, len(ids) // 2, len(ids) - 1]
+    for place, golden in canary["token_vectors"]:
+        np.testing.assert_allclose(golden, expected[place], atol=1e-6)
+    # A graph whose vectors are those of other tokens is found.
+    canary["token_vectors"][0][0] = 2
+    runtime = Runtime(out / "model.onnx")
+    with pytest.raises(PackageError, match="vectors of the canary"):
+        checks.check_canary(runtime, manifest, checks.LIMITS[Precision(precision)])
+
+
+def test_a_package_has_the_head_only_when_it_is_asked_for(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = made(tmp_path / "out", "--model", model)
+    assert "--token-vectors takes them in" in capsys.readouterr().err
+    assert "token_vector_size" not in manifest
+    assert "token_vectors" not in {**manifest["outputs"], **manifest["canary"]}
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        (None, f"{COLBERT_FILE} is missing, the head for token vectors that BGE-M3 has: add"),
+        (head(hidden=8), "tensor weight of the numbers in colbert_linear.pt has shape [6, 8]"),
+        ({"weight": head()["weight"]}, "the numbers in colbert_linear.pt lack the tensor bias"),
+        ({"weight": np.ones((), np.float32)}, "has shape [], config.json asks for [0, 16]"),
+        ({"bias": head()["bias"]}, "the numbers in colbert_linear.pt lack the tensor weight"),
+    ],
+)
+def test_a_head_that_cannot_be_used_is_one_sentence(
+    model: Path, file: dict[str, np.ndarray] | None, sentence: str
+) -> None:
+    (model / COLBERT_FILE).unlink()
+    if file is not None:
+        snapshots.write_torch(model / COLBERT_FILE, file)
+    assert sentence in refused(model, "--token-vectors")
+
+
+def test_token_vectors_come_beside_lexical_weights(model: Path) -> None:
+    said = refused(model, "--token-vectors", "--no-sparse")
+    assert "do not go together: leave one out" in said
+
+
+def test_graphs_in_8_bits_have_the_output(model: Path, tmp_path: Path) -> None:
+    encoder = snapshots.open_encoder(model)
+    source = written(encoder, Precision.FP32, tmp_path / "single")
+    whole = Runtime(source).run(SEQUENCES, "cls")
+    target = source.parent / int8.GRAPH
+    int8.write(source, target, int8.calibrate(source, SEQUENCES))
+    graph = onnx.load(written_in_fp8(encoder, tmp_path / "fp8")).graph
+    assert [one.name for one in graph.output] == ["dense", "token_weights", "token_vectors"]
+    for graph in (target, tmp_path / "fp8" / "fp8.onnx"):
+        for found, exact in zip(Runtime(graph).run(SEQUENCES, "cls"), whole, strict=True):
+            assert found.token_vectors is not None and exact.token_vectors is not None
+            for one, other in zip(found.token_vectors, exact.token_vectors, strict=True):
+                assert cosine(one, other) > 0.98

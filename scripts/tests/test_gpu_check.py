@@ -16,7 +16,7 @@ from program_files import SCRIPTS, program, run
 
 from gpu_check import libraries, standins, tables
 from gpu_check.checks import Checks
-from gpu_check.machine import Samples
+from gpu_check.machine import samples
 from gpu_check.report import Report
 from load.wrk import LIBRARY, Wrk
 from server import wait_for
@@ -117,16 +117,6 @@ def test_a_command_without_an_end_fails_and_the_report_comes_in_time(
     assert "- SKIP the time of --limit is over" in report
 
 
-def test_a_server_that_does_not_start_ends_no_other_section(make: Make, tmp_path: Path) -> None:
-    say = "echo cannot load >&2; exit 1"
-    assert not make(f'[ "$1" = serve ] && {{ {say}; }}; echo "{{}}"').all()
-    report = (tmp_path / "report.md").read_text()
-    assert "RuntimeError: the server did not become ready:\ncannot load" in report
-    assert "- FAIL model: graphs: KeyError: 'graphs'" in report
-    assert "- FAIL model: shapes: KeyError: 'shapes'" in report
-    assert "did not come to its end" not in report
-
-
 def test_a_killed_check_leaves_what_it_has_found(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     code = (
@@ -151,9 +141,8 @@ def test_clocks_and_power_are_read_while_something_runs(
     program(tmp_path / "smi/nvidia-smi", f"{read}; touch {said}; exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
     checks = make()
-    with Samples() as samples:
+    with samples(checks.report):
         wait_for("numbers", said.exists)
-        samples.tell(checks.report)
     report = (tmp_path / "report.md").read_text()
     assert "| SM clock MHz | 210 |" in report
     assert "| 1980 |" in report
@@ -166,8 +155,8 @@ def test_a_server_that_does_not_start_ends_the_reading_of_clocks(
     mark = tmp_path / "pid"
     program(tmp_path / "smi/nvidia-smi", f"echo $$ >{mark}; exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
-    checks = make(f"until [ -s {mark} ]; do sleep 0.05; done; exit 1")
-    with pytest.raises(RuntimeError, match="the server did not become ready"):
+    checks = make(f"until [ -s {mark} ]; do sleep 0.05; done; echo cannot load >&2; exit 1")
+    with pytest.raises(RuntimeError, match="the server did not become ready:\ncannot load"):
         checks.served(tmp_path / "model")
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)

@@ -20,7 +20,6 @@ from default_package.errors import PackageError
 from http_bench import against, figures, scenarios, single, tables, texts, vectors
 from http_bench.__main__ import address
 from http_bench.rows import Row, overload_row, single_row, unexpected
-from http_bench.tables import Pair
 from http_bench.vectors import BASE64, FLOATS, ROUTE, Target
 from load import latency, report, wrk
 from load.connection import header
@@ -53,12 +52,14 @@ class StandIn:
 
 
 def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
-    targets = {"ours": Target("http://a"), "other": Target("http://b")}
+    targets = [Target("http://a", name="ours"), Target("http://b", name="other")]
     stand_in = StandIn()
     driver = scenarios.Driver(stand_in, ["a", "b"], tmp_path, 0.5)  # type: ignore[arg-type]
     rows = driver.in_turn(targets, 4, 32, 2)
     assert stand_in.urls == ["http://a", "http://b", "http://b", "http://a"]
-    assert [(row.server, row.load) for row in rows] == [(name, "closed 4 x 32") for name in targets]
+    assert [(row.server, row.load) for row in rows] == [
+        (name, "closed 4 x 32") for name in ("ours", "other")
+    ]
     # A drift that is steady, as here, is not in the means.
     assert [row.texts_per_s for row in rows] == [2.5 * 32, 2.5 * 32]
     rounds = [row.more["rounds_texts_per_s"] for row in rows]
@@ -66,7 +67,7 @@ def test_servers_are_measured_in_turn_and_averaged(tmp_path: Path) -> None:
     assert rows[0].spread == {"p50": 4.0, "p90": 4.0, "p99": 4.0, "max": 4.0}
 
     once = driver.in_turn(targets, 16, 1, 1)
-    assert stand_in.urls[4:] == [target.url for target in targets.values()]
+    assert stand_in.urls[4:] == [target.url for target in targets]
     assert [len(row.more["rounds_texts_per_s"]) for row in once] == [1, 1]
 
 
@@ -229,8 +230,8 @@ def test_both_servers_are_asked_for_the_same_form_of_vectors() -> None:
 
 
 def test_ratios_above_one_are_in_our_favour() -> None:
-    one = Pair(row("duovec", "", 1, 1, 240, 10.0), row("other", "", 1, 1, 50, 80.0))
-    many = Pair(row("duovec", "", 4, 32, 300, 10.0), row("other", "", 4, 32, 100, 40.0))
+    one = (row("duovec", "", 1, 1, 240, 10.0), row("other", "", 1, 1, 50, 80.0))
+    many = (row("duovec", "", 4, 32, 300, 10.0), row("other", "", 4, 32, 100, 40.0))
     found = tables.lines([one, many])
     assert [line[0] for line in found] == [
         "1 client x 1 text",
@@ -249,12 +250,12 @@ def test_failures_are_a_line_and_what_cannot_be_told_a_dash() -> None:
     silent = row("other", "", 1, 1, 0)
     silent.spread = dict.fromkeys(silent.spread, math.nan)
     silent.more["rounds_texts_per_s"] = [math.nan, math.nan]
-    found = tables.lines([Pair(row("duovec", "", 1, 1, 10), silent)])
+    found = tables.lines([(row("duovec", "", 1, 1, 10), silent)])
     assert [line[3:] for line in found] == [["-", "-", ""]] * 3
     assert found[0][0] == "1 client x 1 text"
     refused = row("other", "", 64, 1, 100)
     refused.errors = refused.refused = 40
-    found = tables.lines([Pair(row("duovec", "", 64, 1, 100), refused)])
+    found = tables.lines([(row("duovec", "", 64, 1, 100), refused)])
     assert found[-1] == ["", "failed", "0", "40", "", ""]
     assert found[0][4] == "1.67", "only good answers count"
 

@@ -170,7 +170,7 @@ def test_pull_takes_one_name(words: list[str], kept: list[tuple[str, ...]]) -> N
 
 
 def test_flags_of_a_model_need_one_model(kept: list[tuple[str, ...]], tmp_path: Path) -> None:
-    """test_serve_model.py has all that is refused."""
+    """test_serve_script.py has all that is refused."""
     with pytest.raises(server.CannotStart, match="--model and --package name two models"):
         server.with_package(["serve", "--model", "a", "--package=b"])
     (tmp_path / "manifest.json").touch()

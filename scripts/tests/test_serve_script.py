@@ -1,14 +1,74 @@
-"""scripts/serve.sh on a machine with a GPU: stand-ins for driver, wheels, cargo and binary."""
+"""scripts/serve.sh and build_engine.sh with stand-ins for driver, wheels, cargo and binary."""
 
+import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpu_machine import LONG_LIST, make_repository, start
-from program_files import program
+from program_files import SCRIPTS, program, run, shell
+
+# What it serves with is told by flags and by variables.
+BINARY = """#!/bin/sh
+shift
+echo "serves: $*"
+for name in BUILD_PLAN TENSORRT_LIBRARY_DIR CUDA_LIBRARY_DIR PACKAGE \\
+    DEFAULT_TENSORRT_LIBRARY_DIR DEFAULT_CUDA_LIBRARY_DIR; do
+    eval "value=\\$DUOVEC_$name"
+    [ -z "$value" ] || echo "$name=$value"
+done
+"""
+#: More than a pipe holds, with a line in the middle.
+LONG_LIST = "yes '\tlibother.so.1 (libc6,x86-64) => /lib/other' | head -n 3000"
+MAKER = "import sys; print('making:', *sys.argv[1:], file=sys.stderr); print('/kept/package')"
+CARGO = """
+mkdir -p target/release
+cp "$BINARY_TEXT" target/release/duovec
+chmod +x target/release/duovec
+echo "$*" >>cargo.log
+"""
+
+
+def start(root: Path, script: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of `repository`."""
+    machine = root.parent
+    variables = {"PATH": f"{machine / 'tools'}:{os.environ['PATH']}"}
+    variables |= {"DUOVEC_CACHE_DIR": str(machine / "cache")}
+    variables |= {"BINARY_TEXT": str(machine / "binary"), "CARGO_TARGET_DIR": str(root / "target")}
+    return run("bash", root / "scripts" / script, *words, cwd=root, **variables, **more)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """All is made already, but no binary with TensorRT."""
+    root = tmp_path / "repository"
+    for name in ("serve.sh", "build_engine.sh", "lib", "model_export/flags.py"):
+        place = root / "scripts" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if name == "lib" else shutil.copy)(SCRIPTS / name, place)
+    log = f'echo "$*" >>{tmp_path}/python.log'
+    python = program(tmp_path / "python", f'{log}\nexec {sys.executable} "$@"')
+    for name, made in {
+        "setup.sh": f"ensure_venv() {{ PYTHON={python}; }}",
+        "tensorrt.sh": "ensure_tensorrt() { :; }",
+    }.items():
+        with (root / "scripts/lib" / name).open("a") as file:
+            file.write(f"{made}\n")
+    (root / "docs").mkdir()
+    shutil.copy(SCRIPTS.parent / "docs/settings.md", root / "docs")
+    (root / "scripts/export_onnx.py").write_text(MAKER)
+    package = root / "engines/model"
+    package.mkdir(parents=True)
+    (package / "model.fp16.onnx").write_text("a graph")
+    (package / "manifest.json").touch()
+    program(tmp_path / "tools/ldconfig", "exit 0")
+    program(tmp_path / "tools/cargo", CARGO)
+    (tmp_path / "binary").write_text(BINARY)
+    return root
+
 
 WHEELS = {
     "13": [
@@ -40,12 +100,6 @@ def wheel(folder: Path, name: str, version: str, file: str) -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """All is made already, but no binary with TensorRT."""
-    return make_repository(tmp_path)
-
-
-@pytest.fixture
 def serve(repository: Path, tmp_path: Path) -> Serve:
     """Runs the command on a machine whose driver knows that CUDA; none without a driver."""
 
@@ -63,7 +117,7 @@ def serve(repository: Path, tmp_path: Path) -> Serve:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(tmp_path / "wheels"),
         }
-        return start(repository, "serve.sh", *words, "--port", "0", **variables, **more)
+        return start(repository, "serve.sh", *words, "--port", "0", **(variables | more))
 
     return run
 
@@ -79,22 +133,15 @@ def test_a_gpu_gets_the_wheels_of_its_drivers_cuda_and_may_get_a_plan(
     assert done.stdout.startswith("serves: --port 0\nBUILD_PLAN=true\nTENSORRT_LIBRARY_DIR=")
     runtime = Path(done.stdout.split("CUDA_LIBRARY_DIR=")[1].split()[0])
     assert (runtime / f"libcudart.so.{cuda}").exists()
+    # Where wheels come from is for pip's own settings to say.
+    lines = (tmp_path / "python.log").read_text().splitlines()
+    [install] = [line for line in lines if "pip install" in line]
+    assert "index" not in install and "://" not in install
     # All of it is kept: the second start takes no wheel.
     shutil.rmtree(tmp_path / "wheels")
     again = serve(cuda=cuda)
     assert again.stdout == done.stdout
     assert "installing" not in again.stderr
-
-
-def test_pips_own_settings_say_where_wheels_come_from(serve: Serve, tmp_path: Path) -> None:
-    for one in WHEELS["13"]:
-        wheel(tmp_path / "wheels", *one)
-    done = serve()
-    assert "BUILD_PLAN=true" in done.stdout, done.stderr
-    lines = (tmp_path / "python.log").read_text().splitlines()
-    installs = [line for line in lines if "pip install" in line]
-    assert len(installs) == 1
-    assert "index" not in installs[0] and "://" not in installs[0]
 
 
 @pytest.mark.parametrize(
@@ -206,23 +253,23 @@ def test_eight_bits_are_served_on_the_cpu_from_a_graph_that_is_added_once(
     assert lines == [f"{script} --quick --package {package}"]
 
 
-def test_a_graph_in_eight_bits_that_cannot_be_added_ends_the_start(
-    serve: Serve, repository: Path
+@pytest.mark.parametrize(
+    ("words", "script", "said"),
+    [
+        (["--precision=int8"], "quantize_package.py", "the graph in 8 bits could not be added"),
+        (["--cpu", "--model", "a"], "export_onnx.py", "the model cannot be served"),
+    ],
+)
+def test_a_package_that_cannot_be_made_ends_the_start(
+    serve: Serve, repository: Path, words: list[str], script: str, said: str
 ) -> None:
-    (repository / "scripts/quantize_package.py").write_text("raise SystemExit('no such range')")
-    done = serve("--precision=int8")
+    (repository / "scripts" / script).write_text("raise SystemExit('a is gated')")
+    done = serve(*words)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no such range\n" in done.stderr
-    assert "the graph in 8 bits could not be added" in done.stderr
+    assert "a is gated\n" in done.stderr and said in done.stderr
 
 
-def test_a_wrong_flag_is_said_before_anything_is_made(serve: Serve, repository: Path) -> None:
-    for words in [("--max-itmes", "3"), ("--max-itmes=3",), ("--max-items", "3", "4")]:
-        done = serve(*words, cuda=None)
-        assert done.returncode == 1
-        [line] = done.stderr.splitlines()
-        assert "is no flag of duovec serve" in line and words[-1 if len(words) > 2 else 0] in line
-    assert not (repository / "cargo.log").exists()
+def test_a_value_may_look_like_a_flag(serve: Serve) -> None:
     done = serve("--api-key", "--odd", "--max-items=3", cuda=None)
     assert done.stdout.startswith("serves: --api-key --odd --max-items=3"), done.stderr
 
@@ -237,3 +284,104 @@ def test_a_build_is_told_of_only_where_there_is_something_to_build(
     source.parent.mkdir()
     source.touch()
     assert told in serve(cuda=None).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "wishes"),
+    [
+        (["--model", "BAAI/bge-m3"], "--model=BAAI/bge-m3"),
+        (["--no-sparse", "--model=a/b@v1", "--update"], "--no-sparse --model=a/b@v1 --update"),
+        (["--token-vectors", "--model=a"], "--token-vectors --model=a"),
+        (["--model", "a", "--query-prompt", "--find: "], "--model=a --query-prompt=--find: "),
+    ],
+)
+def test_the_package_of_a_name_is_served(serve: Serve, words: list[str], wishes: str) -> None:
+    done = serve("--cpu", *words, DUOVEC_PACKAGE="/other")
+    assert done.stdout.startswith("serves: --port 0 --package /kept/package\n"), done.stderr
+    assert f"making: --precision fp32 {wishes}\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--no-sparse"], "--no-sparse needs --model NAME"),
+        (["--model"], "--model needs a value"),
+        (["--host", "::1", "--port"], "--port needs a value"),
+        (["--model", "a", "--package", "b"], "--model and --package name two models"),
+        (["--model", "a", "--modle=b"], "--modle=b is no flag of duovec serve"),
+        (["--max-itmes", "3"], "--max-itmes is no flag of duovec serve"),
+        (["--max-items", "3", "4"], "4 is no flag of duovec serve"),
+    ],
+)
+def test_wrong_words_are_said_before_anything_is_made(
+    repository: Path, words: list[str], sentence: str
+) -> None:
+    done = start(repository, "serve.sh", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert sentence in line
+    assert not (repository / "cargo.log").exists()
+
+
+FETCHED = "third_party/tensorrt-rtx/lib"
+INSTALLED = "installed"
+
+
+@pytest.mark.parametrize(
+    ("words", "library", "has_gpu", "taken"),
+    [
+        ("", None, False, FETCHED),
+        ("", "libtensorrt_rtx.so.1", False, INSTALLED),
+        # TensorRT for data centres cannot build without a GPU.
+        ("", "libnvinfer.so.10", False, FETCHED),
+        ("", "libnvinfer.so.10", True, INSTALLED),
+        ("--flavour tensorrt", "libnvinfer.so.11", True, INSTALLED),
+        ("--flavour=tensorrt", None, True, INSTALLED),
+        ("--flavour tensorrt-rtx", "libnvinfer.so.11", True, FETCHED),
+        ("--flavour=tensorrt-rtx", "libtensorrt_rtx.so.1", True, INSTALLED),
+        ("--tensorrt-library-dir /own", None, False, INSTALLED),
+        ("--cuda-library-dir /own", None, False, FETCHED),
+    ],
+)
+def test_the_library_fits_the_flavour(
+    repository: Path, words: str, library: str | None, has_gpu: bool, taken: str
+) -> None:
+    done = build(repository, words, library, "echo 'GPU 0: stand-in'" if has_gpu else "exit 9")
+    assert done[0] == f"serves: {repository / 'engines/model'} {words}".rstrip()
+    # What the user says in any way beats them.
+    cuda = f"DEFAULT_CUDA_LIBRARY_DIR={repository}/third_party/cuda/lib"
+    fetched = [f"DEFAULT_TENSORRT_LIBRARY_DIR={repository / FETCHED}", cuda]
+    named = [line for line in done if line.startswith("DEFAULT_")]
+    assert named == (fetched if taken == FETCHED else [])
+
+
+def build(repository: Path, words: str, library: str | None, smi: str) -> list[str]:
+    """What the binary is told on a machine with that library and nvidia-smi."""
+    tools = repository.parent / "tools"
+    line = f"printf '\\t{library} (libc6,x86-64) => /lib/x\\n'" if library else ""
+    program(tools / "nvidia-smi", smi)
+    program(tools / "ldconfig", f"{LONG_LIST}\n{line}\n{LONG_LIST}")
+    done = start(repository, "build_engine.sh", str(repository / "engines/model"), *words.split())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_an_older_driver_gets_the_runtime_of_its_cuda(repository: Path) -> None:
+    done = build(repository, "", None, "echo '| CUDA Version: 12.2 |'")
+    assert f"DEFAULT_CUDA_LIBRARY_DIR={repository}/third_party/cuda-12/lib" in done
+
+
+@pytest.mark.parametrize(
+    ("driver", "wheel"),
+    [
+        ("echo '| Driver Version: 535.1  CUDA Version: 12.2 |'", "tensorrt-rtx-cu12-libs"),
+        ("echo '| Driver Version: 580.1  CUDA Version: 13.0 |'", "tensorrt-rtx-cu13-libs"),
+        ("echo 'no driver'; exit 9", "tensorrt-rtx-cu13-libs"),
+    ],
+)
+def test_the_library_that_is_fetched_is_for_the_drivers_cuda(
+    repository: Path, tmp_path: Path, driver: str, wheel: str
+) -> None:
+    tools = program(tmp_path / "tools/nvidia-smi", driver).parent
+    said = shell(repository, "rtx_wheel", PATH=f"{tools}:{os.environ['PATH']}")
+    assert said.startswith(f"{wheel}==")

@@ -1,6 +1,8 @@
-"""Packages with lexical weights of any words, and those whose questions have a table."""
+"""Packages of cross-encoders, and of models with lexical weights of any words, some of which have a
+table for questions."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import export_snapshots as snapshots
 import numpy as np
 import pytest
 from export_graphs import written
-from export_packages import check_files, made, refusal, run
+from export_packages import check_files, made, refused, run, unchecked
 from export_snapshots import change, copied
 
 from default_package import checks
@@ -21,7 +23,136 @@ from default_package.reference import ReferenceEncoder
 from families import BERT
 from fixtures import FAMILIES
 from model_export import modules, sentence, snapshot, stored
+from model_export.modules import STEADY
 from quantization.score import Package
+
+TASK = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+TRANSFORMER = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
+
+
+@pytest.fixture
+def scorer(tmp_path: Path) -> Path:
+    return copied("xlm-roberta-pairs", tmp_path)
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "bert", "modernbert"])
+def test_the_package_of_a_cross_encoder_scores_as_transformers_does(
+    family: str, tmp_path: Path
+) -> None:
+    folder, out = copied(f"{family}-pairs", tmp_path), tmp_path / "out"
+    manifest = made(out, "--model", folder, "--precision", "fp32")
+    check_files(out)
+    assert (manifest["kind"], manifest["hidden_size"]) == ("cross-encoder", 2)
+    pooling = "mean" if family == "modernbert" else "cls"
+    assert (manifest["pooling"], manifest["sparse"], manifest["prompts"]) == (pooling, None, {})
+    assert manifest["max_input_tokens"] == 160
+    assert manifest["sources"]["pooling"] == "config.json, architectures"
+    pairs = json.loads((folder / "expected.json").read_text())["texts"]
+    runtime = Runtime(out / "model.onnx")
+    found = runtime.run([pair["ids"] for pair in pairs], pooling)
+    logits = [STEADY * row.dense[0] / row.dense[1] for row in found]
+    np.testing.assert_allclose(logits, [pair["logit"] for pair in pairs], atol=1e-4)
+    with pytest.raises(PackageError, match="is a cross-encoder model: only graphs"):
+        Package.load(out)
+
+
+def test_files_of_sentence_transformers_are_those_of_the_same_model(scorer: Path) -> None:
+    plain = sentence.read(scorer)
+    snapshots.put(scorer / "modules.json", [TRANSFORMER])
+    change(scorer / "sentence_bert_config.json", **TASK, max_seq_length=20)
+    about = {"model_type": "CrossEncoder", "prompts": {}, "activation_fn": "torch.nn.Sigmoid"}
+    change(scorer / "config_sentence_transformers.json", **about)
+    change(scorer / "config.json", sentence_transformers={"activation_fn": "torch.nn.Identity"})
+    said = sentence.read(scorer)
+    assert (said.scorer, said.pooling, said.tokens_max) == (plain.scorer, Pooling.CLS, 20)
+    snapshots.open_encoder(scorer)
+
+
+def test_modules_of_a_cross_encoder_are_checked(scorer: Path) -> None:
+    for listed, message in [
+        (
+            [TRANSFORMER | {"type": "custom_st.Transformer"}],
+            "custom_st.Transformer', code of the model",
+        ),
+        ([TRANSFORMER | {"path": "0_T"}], "its Transformer in '0_T'"),
+        ([TRANSFORMER, TRANSFORMER], "the modules Transformer, Transformer: only Transformer"),
+    ]:
+        snapshots.put(scorer / "modules.json", listed)
+        with pytest.raises(PackageError, match=message):
+            sentence.read(scorer)
+
+
+def test_a_classifier_with_a_pooling_is_a_model_of_vectors(scorer: Path) -> None:
+    assert sentence.read(scorer, Pooling.MEAN).scorer is None
+    snapshots.write_modules(scorer, Pooling.CLS)
+    assert sentence.read(scorer).scorer is None
+
+
+def test_a_classifier_of_texts_gives_no_lexical_weights(tmp_path: Path) -> None:
+    folder = copied("gte-pairs", tmp_path)
+    assert snapshots.open_encoder(folder, Pooling.CLS).head is None
+    change(folder / "config.json", architectures=["GteForTokenClassification"])
+    assert snapshots.open_encoder(folder, Pooling.CLS).head is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "keys", "message"),
+    [
+        ("xlm-roberta", "config.json", {"id2label": {"0": "no", "1": "yes"}}, "with one label"),
+        ("xlm-roberta", "config.json", {"id2label": None}, "with one label"),
+        ("distilbert", "config.json", {}, "of bert, xlm-roberta, gte, modernbert can .* none"),
+        ("modernbert", "config.json", {"classifier_pooling": "max"}, "cls or mean is needed"),
+        ("modernbert", "config.json", {"classifier_bias": True}, "only False can be exported"),
+        ("xlm-roberta", "sentence_bert_config.json", {"transformer_task": "fill-mask"}, "fill-m"),
+        (
+            "xlm-roberta",
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "q: "}},
+            "prompts .* cannot be served",
+        ),
+        (
+            "xlm-roberta",
+            "config_sentence_transformers.json",
+            {"model_type": "SentenceTransformer"},
+            "that of a CrossEncoder",
+        ),
+    ],
+)
+def test_another_cross_encoder_is_refused_by_what_it_lacks(
+    tmp_path: Path, model: str, name: str, keys: dict[str, Any], message: str
+) -> None:
+    folder = shutil.copytree(FAMILIES / model, tmp_path / "model")
+    (folder / "modules.json").unlink()
+    named = {"architectures": ["AnyForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    change(folder / "config.json", **named)
+    change(folder / name, **keys)
+    with pytest.raises(PackageError, match=message):
+        sentence.read(folder)
+
+
+def separator(folder: Path) -> int | None:
+    return snapshots.open_encoder(folder).architecture.separator
+
+
+def test_the_tokenizer_says_whether_a_second_text_has_a_type_of_its_own(tmp_path: Path) -> None:
+    folder = copied("bert-pairs", tmp_path)
+    end = json.loads((folder / "tokenizer.json").read_text())["post_processor"]["pair"][-1]
+    assert (end["SpecialToken"]["type_id"], separator(folder)) == (1, 2)
+    inputs = ["input_ids", "attention_mask"]
+    change(folder / "tokenizer_config.json", model_input_names=[*inputs, "token_type_ids"])
+    assert separator(folder) == 2
+    change(folder / "tokenizer_config.json", model_input_names=inputs)
+    assert separator(folder) is None
+    (folder / "tokenizer_config.json").unlink()
+    shutil.copy(snapshots.TOKENIZER, folder / "tokenizer.json")
+    assert separator(folder) is None
+    shutil.copy(FAMILIES / "bert-pairs" / "tokenizer.json", folder)
+    stored = json.loads((folder / "tokenizer.json").read_text())
+    stored["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = 0
+    change(folder / "tokenizer.json", **stored)
+    with pytest.raises(PackageError, match=r"the types \[0, 0, 0, 1, 0\]: only type 0"):
+        separator(folder)
+
 
 TABLE = "idf.json"
 POOLING = "document_1_SpladePooling/config.json"
@@ -33,16 +164,6 @@ SPECIAL = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 442}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return copied("distilbert-words", tmp_path)
-
-
-def unchecked(folder: Path, *flags: str) -> dict[str, Any]:
-    """The manifest of a package that is not run."""
-    out = folder.parent / "out"
-    return made(out, "--model", folder, "--precision", "fp32", "--skip-verify", *flags)
-
-
-def refused(folder: Path, *flags: str) -> str:
-    return refusal("--model", folder, "--out", folder.parent / "out", *flags)
 
 
 def test_the_package_weighs_words_as_transformers_does(folder: Path, tmp_path: Path) -> None:
@@ -148,17 +269,24 @@ def test_vocabularies_of_several_parts_are_scored_whole(
     assert sparse_distance(found.words, expected, 443) <= 1e-4
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("bert-words", "cls.predictions.transform.dense.bias"),
+        ("distilbert-words", "vocab_transform.bias"),
+        ("xlm-roberta-pairs", "classifier.dense.bias"),
+        ("xlm-roberta-pairs", "classifier.out_proj.weight"),
+    ],
+)
 def test_shapes_are_enough_to_check_one_whose_weights_are_not_there(
-    tmp_path: Path, family: str
+    tmp_path: Path, model: str, name: str
 ) -> None:
-    folder = copied(f"{family}-words", tmp_path)
+    folder = copied(model, tmp_path)
     headers = snapshots.headers(folder)
     said = sentence.read(folder)
     snapshot.open_encoder(folder, said, headers)
-    first = {"bert": "cls.predictions.transform.dense", "distilbert": "vocab_transform"}[family]
-    less = {key: one for key, one in headers.items() if key != f"{first}.bias"}
-    with pytest.raises(PackageError, match=f"the weights lack the tensor {first}.bias"):
+    less = {key: one for key, one in headers.items() if key != name}
+    with pytest.raises(PackageError, match=f"the weights lack the tensor {name}"):
         snapshot.open_encoder(folder, said, less)
 
 
@@ -225,44 +353,44 @@ def test_the_network_of_documents_lies_in_the_root(folder: Path) -> None:
         sentence.read(folder)
 
 
+NO_TABLE = "is no table of tokens of tokenizer.json and their weights"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "model.safetensors is missing, and idf.json too: questions have no weights"),
-        ({}, "is no table of tokens of tokenizer.json and their weights"),
-        ({"never": 1.0}, "is no table of tokens of tokenizer.json and their weights"),
-        ({"a": "b"}, "is no table of tokens of tokenizer.json and their weights"),
+        ({}, NO_TABLE),
+        ({"never": 1.0}, NO_TABLE),
+        ({"a": "b"}, NO_TABLE),
         ({"a": float("inf")}, "has the weight inf for the token"),
+        (np.ones(444, np.float32), "has the weight 1.0 for the token 443"),
+        (np.ones((2, 2), np.float32), "lacks the tensor weight, with a number for each token"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_one_sentence(
     folder: Path, content: Any, message: str
 ) -> None:
     (folder / TABLE).unlink()
-    if content is not None:
+    if isinstance(content, np.ndarray):
+        snapshots.write_safetensors(folder / STATIC / "model.safetensors", {"weight": content})
+    elif content is not None:
         snapshots.put(folder / TABLE, content)
     assert message in refused(folder)
 
 
-def test_a_table_of_numbers_has_one_for_each_token(folder: Path) -> None:
-    for weight, message in [
-        (np.ones(444, np.float32), "has the weight 1.0 for the token 443"),
-        (np.ones((2, 2), np.float32), "lacks the tensor weight, with a number for each token"),
-    ]:
-        path = folder / STATIC / "model.safetensors"
-        snapshots.write_safetensors(path, {"weight": weight})
-        assert message in refused(folder)
-
-
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("model", "flags", "message"),
     [
-        (["--no-sparse"], "--no-sparse leaves nothing of"),
-        (["--token-vectors"], "--token-vectors is for models of vectors"),
-        (["--shorter-vectors", "8"], "which is a model of lexical weights: --shorter-vectors"),
+        ("distilbert-words", ["--no-sparse"], "--no-sparse leaves nothing of"),
+        ("distilbert-words", ["--token-vectors"], "--token-vectors is for models of vectors"),
+        ("distilbert-words", ["--shorter-vectors", "8"], "a model of lexical weights: --shorter-v"),
+        ("xlm-roberta-pairs", ["--query-prompt", "q: "], "is a cross-encoder"),
+        ("xlm-roberta-pairs", ["--shorter-vectors", "1"], "is a cross-encoder"),
+        ("xlm-roberta-pairs", ["--token-vectors"], "is a cross-encoder"),
     ],
 )
 def test_what_only_models_of_vectors_have_cannot_be_asked_for(
-    folder: Path, flags: list[str], message: str
+    tmp_path: Path, model: str, flags: list[str], message: str
 ) -> None:
-    assert message in refused(folder, *flags)
+    assert message in refused(copied(model, tmp_path), *flags)

@@ -3,18 +3,20 @@
 import asyncio
 import math
 import multiprocessing
+import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edge_bench import clients, measured
 from load import aside
-from load.connection import Broken, Connection
+from load.connection import Answer, Broken, Connection
 from load.open_loop import Asked
 from load.servers import certificate
+from soak.tally import Tally, growth, series, spread, thirds
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
@@ -22,18 +24,40 @@ REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\nconnection: c
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-@asynccontextmanager
-async def serving(handler: Handler, secure: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+def served(
+    handler: Handler, client: Callable[[str], Awaitable[Any]], secure: ssl.SSLContext | None = None
+) -> Any:
+    """What a client finds at the address of a server that handles each connection so."""
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await handler(reader, writer)
         finally:
             writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=secure)
-    async with server:
-        host, port = server.sockets[0].getsockname()
-        yield f"{'https' if secure else 'http'}://{host}:{port}"
+    async def whole() -> Any:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=secure)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            return await client(f"{'https' if secure else 'http'}://{host}:{port}")
+
+    return asyncio.run(whole())
+
+
+def blown(
+    handler: Handler, storm: clients.Storm, came: list, count: int, *secure: ssl.SSLContext
+) -> int:
+    """How often the server ended a connection of the storm until `came` has so many."""
+
+    async def client(url: str) -> int:
+        ours, theirs = multiprocessing.Pipe()
+        blowing = asyncio.create_task(clients.blow(aside.Signals(theirs), url, storm))
+        while len(came) < count:
+            await asyncio.sleep(0.01)
+        ours.send("stop")
+        return await blowing
+
+    return served(handler, client, *secure)
 
 
 def asked_once(answers: list[bytes]) -> str:
@@ -46,15 +70,11 @@ def asked_once(answers: list[bytes]) -> str:
             await writer.drain()
             await asyncio.sleep(0.01)
 
-    async def whole() -> str:
-        async with serving(handler) as url:
-            answer = await Connection(url).ask(b"GET / HTTP/1.1\r\n\r\n")
-            return f"{answer.status} {answer.json()}"
-
     try:
-        return asyncio.run(whole())
+        answer = served(handler, lambda url: Connection(url).ask(b"GET / HTTP/1.1\r\n\r\n"))
     except Broken as error:
         return str(error)
+    return f"{answer.status} {answer.json()}"
 
 
 def test_an_answer_must_be_whole_and_alone() -> None:
@@ -73,17 +93,16 @@ def test_what_comes_without_a_question_is_told() -> None:
         writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
         await writer.drain()
 
-    async def whole() -> None:
-        async with serving(handler) as url:
-            connection = Connection(url)
-            await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
-            async with asyncio.timeout(30):
-                while not connection._wire.got:
-                    await asyncio.sleep(0.01)
-            await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+    async def client(url: str) -> None:
+        connection = Connection(url)
+        await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(30):
+            while not connection._wire.got:
+                await asyncio.sleep(0.01)
+        await connection.ask(b"GET / HTTP/1.1\r\n\r\n")
 
     with pytest.raises(Broken, match="nobody had asked"):
-        asyncio.run(whole())
+        served(handler, client)
 
 
 def test_an_early_refusal_of_a_large_body_is_read() -> None:
@@ -93,11 +112,8 @@ def test_an_early_refusal_of_a_large_body_is_read() -> None:
         await writer.drain()
         await reader.read(1 << 20)
 
-    async def whole() -> int:
-        async with serving(handler) as url:
-            return await clients._send_large(url, b"\r\n\r\n" + b"a" * 9_000_000)
-
-    assert asyncio.run(whole()) == 429
+    wire = b"\r\n\r\n" + b"a" * 9_000_000
+    assert served(handler, lambda url: clients._send_large(url, wire)) == 429
 
 
 async def counting(signals: aside.Signals, start: int) -> int:
@@ -117,18 +133,7 @@ def test_a_storm_sends_heads_and_comes_back_when_it_is_ended() -> None:
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         came.append(await reader.readuntil(b"\r\n\r\n"))
 
-    async def whole() -> int:
-        ours, theirs = multiprocessing.Pipe()
-        signals = aside.Signals(theirs)
-        async with serving(handler) as url:
-            storm = clients.Storm(2, 0, 1000)
-            blowing = asyncio.create_task(clients.blow(signals, url, storm))
-            while len(came) < 4:
-                await asyncio.sleep(0.01)
-            ours.send("stop")
-            return await blowing
-
-    assert asyncio.run(whole()) >= 2
+    assert blown(handler, clients.Storm(2, 0, 1000), came, 4) >= 2
     assert all(b"content-length: 1000\r\n" in head for head in came)
 
 
@@ -152,22 +157,10 @@ def test_a_storm_of_http_2_waits_for_its_window_and_sends_each_body_on_a_stream_
         for _ in range(3):
             came.extend([await frame(), await frame()])
 
-    async def whole() -> int:
-        ours, theirs = multiprocessing.Pipe()
-        signals = aside.Signals(theirs)
-        made, key = certificate(tmp_path, "IP:127.0.0.1")
-        secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        secure.load_cert_chain(made, key)
-        async with serving(handler, secure) as url:
-            blowing = asyncio.create_task(
-                clients.blow(signals, url, clients.Storm(1, 3, 4, b"body"))
-            )
-            while len(came) < 12:
-                await asyncio.sleep(0.01)
-            ours.send("stop")
-            return await blowing
-
-    assert asyncio.run(whole()) >= 1
+    made, key = certificate(tmp_path, "IP:127.0.0.1")
+    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secure.load_cert_chain(made, key)
+    assert blown(handler, clients.Storm(1, 3, 4, b"body"), came, 12, secure) >= 1
     frames = [(kind, stream) for kind, stream, _ in came[:6]]
     kinds = clients.HEADERS, clients.DATA
     assert frames == [(kind, stream) for stream in (1, 3, 5) for kind in kinds]
@@ -200,3 +193,70 @@ def test_documents_differ_and_have_their_size() -> None:
     assert len({text[:16] for text in found}) == measured.DOCUMENTS
     sizes = {len(text.encode()) for text in found}
     assert max(sizes) <= measured.DOCUMENT_BYTES < min(sizes) + 8
+
+
+ALLOWED = 0.03
+"""The default of --growth."""
+MINUTE_S = 60
+
+
+@pytest.mark.parametrize(
+    ("leak_mb_per_minute", "from_minute", "change", "least", "most"),
+    [
+        # A slow leak is seen through the scatter, and scatter alone is no growth.
+        (0.15, 0, lambda megabytes: megabytes, ALLOWED, 1.0),
+        (0.0, 0, lambda megabytes: megabytes, -ALLOWED / 3, ALLOWED / 3),
+        # A step that stays is growth, and a peak that passes is none.
+        (0.0, 16, lambda megabytes: megabytes + 5, ALLOWED, 1.0),
+        (0.0, 44, lambda _: 400.0, -1.0, ALLOWED),
+    ],
+)
+def test_growth_from_the_first_quarter_of_an_hour_to_the_last(
+    leak_mb_per_minute: float,
+    from_minute: int,
+    change: Callable[[float], float],
+    least: float,
+    most: float,
+) -> None:
+    """Of 45 minutes with a sample a second, of a server that has settled at 100 MB."""
+    chance = random.Random(1)
+    samples = [
+        (100 + leak_mb_per_minute * second / MINUTE_S) * chance.uniform(0.8, 1.2)
+        for second in range(45 * MINUTE_S)
+    ]
+    first = from_minute * MINUTE_S
+    samples[first:] = map(change, samples[first:])
+    assert least < growth(*thirds(samples)) < most
+
+
+def test_the_series_has_a_figure_for_each_20_seconds() -> None:
+    samples = [80.0 + second // 300 for second in range(601)]
+    assert series(samples) == [
+        "  MB from minute  0: " + " ".join(["80"] * 15),
+        "  MB from minute  5: " + " ".join(["81"] * 15),
+        "  MB from minute 10: 82",
+    ]
+    before, after = thirds(samples)
+    assert spread(before) == "80.0 MB (80.0 to 80.0)"
+    assert spread(after) == "81.0 MB (81.0 to 82.0)"
+
+
+def test_a_wrong_answer_is_told_with_its_moment_its_time_and_the_load() -> None:
+    seconds = iter([100.0, 173.25, 180.0])
+    tally = Tally(clock=lambda: next(seconds), load=lambda: "3.10, 5 threads")
+    tally.problem("ask: 503 no_worker", began=172.0)
+    tally.problem("ask: 503 no_worker", began=179.5)
+    assert tally.ended["wrong"] == 2
+    assert tally.lines() == [
+        "wrong, 2 times: ask: 503 no_worker",
+        "wrong at 73.2 s, took 1.250 s, load 3.10, 5 threads: ask: 503 no_worker",
+        "wrong at 80.0 s, took 0.500 s, load 3.10, 5 threads: ask: 503 no_worker",
+    ]
+    assert Tally().load().endswith(" threads"), "it is that of this machine where nobody says"
+
+
+def test_what_an_answer_tells_is_its_code_or_its_beginning() -> None:
+    refused = b'{"error":{"message":"wait","code":"no_worker"}}'
+    assert Answer(503, b"", refused).told == "no_worker"
+    assert Answer(200, b"", b'{"data":[]}').told == '{"data":[]}'
+    assert Answer(502, b"", b"<html>\xff").told == "<html>\ufffd"
