@@ -1,8 +1,8 @@
 //! The rules of `ARCHITECTURE.md` that text can check.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use testing::{files, in_code, table, text_of};
 
 #[path = "tidy/circles.rs"]
 mod circles;
@@ -40,7 +40,7 @@ struct Source {
 }
 
 impl Source {
-    fn new(path: String, text: String) -> Self {
+    fn new(text: String, path: String) -> Self {
         let module = path.strip_suffix(".rs").unwrap_or(&path);
         let module = module.strip_prefix("src/").or(module.strip_prefix("crates/"));
         let module = module.unwrap_or(&path).replace("/src/", "/");
@@ -117,28 +117,9 @@ impl Source {
     }
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn sources(folder: &str, endings: &[&str]) -> Vec<Source> {
-    let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = vec![root().join(folder)];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
-        for entry in entries {
-            let path = entry.expect("a folder can be listed").path();
-            let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-            if path.is_dir() {
-                folders.push(path);
-            } else if endings.contains(&ending) {
-                let relative = path.strip_prefix(root()).expect("it is below the root");
-                let text = fs::read_to_string(&path).expect("a source is UTF-8");
-                found.push(Source::new(relative.to_string_lossy().replace('\\', "/"), text));
-            }
-        }
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let paths = files(folder, endings).into_iter();
+    let found: Vec<Source> = paths.map(|path| Source::new(text_of(&path), path)).collect();
     assert!(!found.is_empty(), "{folder} has sources");
     found
 }
@@ -229,13 +210,11 @@ fn modules_use_lower_layers_only() {
 
 #[test]
 fn the_architecture_has_the_layers_that_are_checked() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
-    let rows = text.lines().skip_while(|line| !line.starts_with("| layer |")).skip(2);
+    let text = text_of("ARCHITECTURE.md");
     let mut told = vec![BTreeSet::new(); LAYERS.len() - 1];
-    for row in rows.take_while(|line| line.starts_with('|')) {
+    for row in table(&text, "| layer |") {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let layer: usize = cells[1].parse().expect("a number");
-        told[layer].extend(cells[2].split('`').skip(1).step_by(2));
+        told[cells[1].parse::<usize>().expect("a number")].extend(in_code(cells[2]));
     }
     let checked = LAYERS[..told.len()].iter().map(|layer| layer.iter().copied().collect());
     assert_eq!(told, checked.collect::<Vec<BTreeSet<&str>>>());
@@ -295,26 +274,23 @@ fn only_the_http_side_names_actix() {
 
 #[test]
 fn every_promise_has_its_tests() {
-    let text = fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
     let all = everything();
     let exists = |name: &str| {
         let (rust, python) = (format!("fn {name}("), format!("def {name}("));
         all.iter().any(|source| source.text.contains(&rust) || source.text.contains(&python))
     };
-    let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let text = text_of("SECURITY.md");
+    let promises = table(&text, "| promise |");
+    assert!(!promises.is_empty(), "the table is found");
     let mut problems = Vec::new();
-    let mut promises = 0;
-    for row in rows.take_while(|line| line.starts_with('|')) {
-        promises += 1;
+    for row in promises {
         let tests = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
-        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
-        if names.is_empty() {
+        if in_code(tests).next().is_none() {
             problems.push(format!("no test: {row}"));
         }
-        let missing = names.into_iter().filter(|name| !exists(name));
+        let missing = in_code(tests).filter(|name| !exists(name));
         problems.extend(missing.map(|name| format!("there is no test {name}")));
     }
-    assert!(promises > 0, "the table is found");
     assert_none(&problems);
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use testing::in_code;
 
 use super::Document;
 
@@ -43,7 +44,7 @@ fn fill_in(value: &mut Value, components: &Value) {
 /// The words in code of a row's cell.
 fn words(row: &str, cell: usize) -> Vec<String> {
     let cell = row.split('|').nth(cell + 1).unwrap_or_default();
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    in_code(cell).map(str::to_owned).collect()
 }
 
 /// The words in code of a row's cell that are texts.

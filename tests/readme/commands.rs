@@ -1,11 +1,12 @@
 //! Commands, flags and files that the documents name are there.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::{Document, documents, root};
+use testing::{files, text_of};
+
+use super::{Document, documents, is_there};
 
 /// Commands of `duovec` that take flags.
 const COMMANDS: [&str; 7] = ["adopt", "serve", "check", "bench", "embed", "batch", "build-engine"];
@@ -44,8 +45,8 @@ fn every_flag_and_file_that_a_document_names_is_there() {
     let mut known: BTreeSet<String> = COMMANDS.iter().flat_map(|command| flags(command)).collect();
     known.extend(FOREIGN_FLAGS.map(str::to_owned));
     for folder in ["scripts", "clients"] {
-        let scripts = files(&root().join(folder), &["py", "sh"]);
-        known.extend(scripts.iter().flat_map(|path| flags_in(&read(path))));
+        let scripts = files(folder, &["py", "sh"]);
+        known.extend(scripts.iter().flat_map(|path| flags_in(&text_of(path))));
     }
     let mut problems = Vec::new();
     for document in current() {
@@ -53,7 +54,7 @@ fn every_flag_and_file_that_a_document_names_is_there() {
             let name = word.split(['=', ':']).next().unwrap_or_default();
             let flag = name.starts_with("--") && name.len() > 2;
             let file = FOLDERS.iter().any(|folder| name.starts_with(folder));
-            let missing = flag && !known.contains(name) || file && !root().join(name).exists();
+            let missing = flag && !known.contains(name) || file && !is_there(name);
             if missing {
                 problems.push(format!("{}: {word}", document.name));
             }
@@ -84,8 +85,7 @@ fn check(words: &[String]) -> Result<(), String> {
 }
 
 fn exists(path: &str) -> Result<(), String> {
-    let there = root().join(path).exists();
-    if there { Ok(()) } else { Err(format!("{path} is not there")) }
+    if is_there(path) { Ok(()) } else { Err(format!("{path} is not there")) }
 }
 
 /// Checks that every flag of `arguments` is known.
@@ -103,23 +103,22 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
     let typed = arguments.iter().take_while(|word| **word != "--");
     let typed: Vec<&str> = typed.copied().collect();
     let (sources, name) = match typed.as_slice() {
-        ["test", "--lib", name] => (files(&root().join("src"), &["rs"]), Some(*name)),
+        ["test", "--lib", name] => (files("src", &["rs"]), Some(*name)),
         ["test", "--test", target, name @ ..] => {
-            let folder = root().join("tests").join(target);
-            let mut sources = files(&folder, &["rs"]);
-            sources.extend(Some(folder.with_extension("rs")).filter(|path| path.exists()));
+            let mut sources = files("tests", &["rs"]);
+            let begins = [format!("tests/{target}/"), format!("tests/{target}.rs")];
+            sources.retain(|path| begins.iter().any(|begin| path.starts_with(begin)));
             (sources, name.first().copied())
         }
         ["test", "-p", package, name @ ..] => {
             let folder = package.strip_prefix("duovec-").unwrap_or(package);
-            (files(&root().join("crates").join(folder), &["rs"]), name.last().copied())
+            (files(&format!("crates/{folder}"), &["rs"]), name.last().copied())
         }
         _ => return Err("the test does not know this form".to_owned()),
     };
     let has = |name: &str| {
         let path = name.replace("::", "/");
-        let named = |source: &PathBuf| source.to_string_lossy().contains(&path);
-        sources.iter().any(|source| named(source) || read(source).contains(name))
+        sources.iter().any(|source| source.contains(&path) || text_of(source).contains(name))
     };
     if sources.is_empty() || !name.is_none_or(has) {
         return Err("there is no such test".to_owned());
@@ -143,7 +142,10 @@ fn flags(command: &str) -> BTreeSet<String> {
 /// Flags of a script, as its help has them, and those of the command of `duovec` that gets its
 /// arguments.
 fn flags_of_script(script: &str) -> BTreeSet<String> {
-    let output = Command::new(root().join(script)).arg("--help").output().expect("it starts");
+    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(script))
+        .arg("--help")
+        .output()
+        .expect("it starts");
     assert!(output.status.success(), "{script} --help");
     let help = String::from_utf8_lossy(&output.stdout);
     let hands_over = |command: &&str| help.contains(&format!("duovec {command}"));
@@ -156,24 +158,4 @@ fn flags_in(text: &str) -> BTreeSet<String> {
     let ends = |c: char| !c.is_ascii_alphanumeric() && c != '-';
     let words = text.split(ends).filter(|word| word.starts_with("--") && word.len() > 2);
     words.map(str::to_owned).collect()
-}
-
-/// All files below a folder with one of these endings.
-fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let Ok(entries) = fs::read_dir(folder) else { return found };
-    for entry in entries {
-        let path = entry.expect("a folder can be listed").path();
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        if path.is_dir() {
-            found.extend(files(&path, endings));
-        } else if endings.contains(&ending) {
-            found.push(path);
-        }
-    }
-    found
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).expect("a source is UTF-8")
 }

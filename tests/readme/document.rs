@@ -1,10 +1,6 @@
 //! A document in Markdown, taken apart.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Folders that are not ours, or not in the repository.
-const LEFT_OUT: [&str; 4] = ["target", "third_party", "node_modules", "engines"];
+use testing::{files, in_code, table, text_of};
 
 /// One file in Markdown.
 pub(crate) struct Document {
@@ -19,35 +15,17 @@ pub(crate) struct Shown {
     pub output: String,
 }
 
-/// The root of the repository.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// Every document of the repository.
 pub(crate) fn documents() -> Vec<Document> {
-    let mut found = vec![Document::read("engines/GPU.md")];
-    let mut folders: Vec<PathBuf> = vec![root().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder can be listed") {
-            let path = entry.expect("a folder can be listed").path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if path.is_dir() && !name.starts_with('.') && !LEFT_OUT.contains(&name) {
-                folders.push(path);
-            } else if name.ends_with(".md") {
-                let name = path.strip_prefix(root()).expect("it is below the root");
-                found.push(Document::read(&name.to_string_lossy()));
-            }
-        }
-    }
+    let names = ["engines/GPU.md".to_owned()].into_iter().chain(files(".", &["md"]));
+    let found: Vec<Document> = names.map(|name| Document::read(&name)).collect();
     assert!(found.len() > 10, "the documents are found");
     found
 }
 
 impl Document {
     pub(crate) fn read(name: &str) -> Self {
-        let text = fs::read_to_string(root().join(name)).expect("the document is there");
-        Self { name: name.to_owned(), text }
+        Self { name: name.to_owned(), text: text_of(name) }
     }
 
     /// Lines outside of blocks of code, with their numbers.
@@ -58,9 +36,7 @@ impl Document {
     /// Words of the pieces of code within the prose.
     pub(crate) fn code_words(&self) -> Vec<String> {
         let prose: Vec<&str> = self.prose().map(|(_, line)| line).collect();
-        let prose = prose.join("\n");
-        let pieces = prose.split('`').skip(1).step_by(2);
-        pieces.flat_map(str::split_whitespace).map(str::to_owned).collect()
+        in_code(&prose.join("\n")).flat_map(str::split_whitespace).map(str::to_owned).collect()
     }
 
     /// The commands of the blocks that show a terminal.
@@ -85,12 +61,7 @@ impl Document {
 
     /// The rows of the table whose head begins with `head`.
     pub(crate) fn rows(&self, head: &str) -> Vec<&str> {
-        self.text
-            .lines()
-            .skip_while(|line| !line.starts_with(head))
-            .skip(2)
-            .take_while(|line| line.starts_with('|'))
-            .collect()
+        table(&self.text, head)
     }
 
     /// Every line with its number, and the language of the block that it stands in.

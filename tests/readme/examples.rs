@@ -3,6 +3,7 @@
 
 use reqwest::Method;
 use serde_json::Value;
+use testing::in_code;
 
 use super::Document;
 use super::support::{Server, client, duovec, tiny};
@@ -65,7 +66,7 @@ async fn health_has_the_fields_that_the_documents_name() {
     let page = Document::read("docs/operate.md");
     let fields = page.rows("| field |").into_iter().filter_map(|row| row.split('|').nth(1));
     let mut named = 0;
-    for field in fields.flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
+    for field in fields.flat_map(in_code) {
         assert!(health["tuning"].get(field).is_some(), "{field} is not in {health:#}");
         named += 1;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Document, documents, root};
+use super::{Document, documents, is_there};
 
 /// The README is read by people who do not know yet whether they want more.
 const README_LINES: usize = 150;
@@ -82,7 +82,7 @@ fn follow(document: &Document, link: &str) -> Result<(), String> {
         "" => from.to_owned(),
         path => from.parent().unwrap_or(Path::new("")).join(path),
     };
-    if !root().join(&to).exists() {
+    if !is_there(&to) {
         return Err(format!("{} is not there", to.display()));
     }
     if anchor.is_empty() {

@@ -1,5 +1,7 @@
 //! The README and the documents say what the program says.
 
+use std::path::Path;
+
 mod api;
 mod commands;
 mod document;
@@ -10,4 +12,9 @@ mod links;
 mod support;
 mod tables;
 
-use document::{Document, documents, root};
+use document::{Document, documents};
+
+/// Whether the repository has a file or a folder of this name.
+fn is_there(name: impl AsRef<Path>) -> bool {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).exists()
+}

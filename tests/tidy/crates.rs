@@ -1,9 +1,10 @@
 //! The crates of the workspace: what `ARCHITECTURE.md` and `Cargo.toml` must say of each.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
-use super::{assert_none, root, rust_sources, uses, within};
+use testing::{files, in_code, table, text_of};
+
+use super::{assert_none, rust_sources, uses, within};
 
 /// A crate's `Cargo.toml`.
 struct CrateManifest {
@@ -32,33 +33,25 @@ impl CrateManifest {
 }
 
 fn manifests() -> Vec<CrateManifest> {
-    let read = |name: &str, path: &str| CrateManifest {
-        name: name.to_owned(),
-        text: fs::read_to_string(root().join(path)).expect("the manifest is there"),
+    let of_crates = files("crates", &["toml"]).into_iter();
+    let paths = of_crates.filter(|path| path.ends_with("/Cargo.toml"));
+    let read = |path: String| {
+        let name = path.split('/').rev().nth(1).unwrap_or("duovec").to_owned();
+        CrateManifest { name, text: text_of(&path) }
     };
-    let mut found = vec![read("duovec", "Cargo.toml")];
-    for entry in fs::read_dir(root().join("crates")).expect("the folder can be listed") {
-        let folder = entry.expect("the folder can be listed").file_name();
-        let name = folder.to_str().expect("names are UTF-8");
-        found.push(read(name, &format!("crates/{name}/Cargo.toml")));
-    }
-    found
+    ["Cargo.toml".to_owned()].into_iter().chain(paths).map(read).collect()
 }
 
 #[test]
 fn the_architecture_has_the_crates_and_what_they_use() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
-    let rows = text.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|')).map(|row| {
+    let text = text_of("ARCHITECTURE.md");
+    let rows = table(&text, "| crate |").into_iter().map(|row| {
         let cells: Vec<&str> = row.split('|').collect();
-        let words = |cell: usize| cells[cell].split('`').skip(1).step_by(2).map(str::to_owned);
-        (words(1).collect::<String>(), words(2).collect::<BTreeSet<String>>())
+        (in_code(cells[1]).collect::<String>(), in_code(cells[2]).collect())
     });
-    let told: BTreeMap<String, BTreeSet<String>> = rows.collect();
-    let found = manifests().into_iter().map(|manifest| {
-        let uses = manifest.uses().into_iter().map(str::to_owned).collect();
-        (manifest.name, uses)
-    });
+    let told: BTreeMap<String, BTreeSet<&str>> = rows.collect();
+    let manifests = manifests();
+    let found = manifests.iter().map(|manifest| (manifest.name.clone(), manifest.uses()));
     assert_eq!(told, found.collect());
 }
 
@@ -69,8 +62,7 @@ fn every_crate_has_a_readme_and_is_built_as_fast_as_the_server() {
     let mut problems = Vec::new();
     for CrateManifest { name, text } in &all[1..] {
         let command = format!("$ cargo test -p duovec-{name}\n");
-        let readme = fs::read_to_string(root().join(format!("crates/{name}/README.md")));
-        if !readme.is_ok_and(|readme| readme.contains(&command)) {
+        if !text_of(&format!("crates/{name}/README.md")).contains(&command) {
             problems.push(format!("crates/{name}/README.md does not say {command}"));
         }
         if !workspace.contains(&format!("duovec-{name} = {{ opt-level = ")) {

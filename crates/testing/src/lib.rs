@@ -11,7 +11,7 @@ mod repository;
 mod seeds;
 
 pub use fuzz::{damage, pick, run_for};
-pub use repository::{check_table, copy_of, default_package, tiny};
+pub use repository::{check_table, copy_of, default_package, files, in_code, table, text_of, tiny};
 pub use seeds::Seeds;
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {

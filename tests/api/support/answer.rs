@@ -5,19 +5,18 @@ use std::sync::LazyLock;
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;
+use testing::table;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Status and type of each error by its code, as the table of the document tells them.
 static ERRORS: LazyLock<BTreeMap<&str, (&str, &str)>> = LazyLock::new(|| {
-    let lines = include_str!("../../../docs/api.md").lines();
-    let rows = lines.skip_while(|line| !line.starts_with("| code |")).skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|'));
     let cells = |row: &'static str| -> Vec<&str> {
         row.split('|').map(|cell| cell.trim().trim_matches('`')).collect()
     };
-    rows.map(cells).map(|cells| (cells[1], (cells[2], cells[3]))).collect()
+    let rows = table(include_str!("../../../docs/api.md"), "| code |").into_iter().map(cells);
+    rows.map(|cells| (cells[1], (cells[2], cells[3]))).collect()
 });
 
 /// An answer as a client sees it.
