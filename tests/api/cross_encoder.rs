@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::package::ids_of;
 use crate::rerank::{are_near, best_first, results};
-use crate::support::{Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, Server, number};
+use crate::support::{Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, Server, joined, number};
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";
@@ -36,9 +36,7 @@ fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
     let logits = DOCUMENTS.map(|document| logit(QUERY, document));
     let body = json!({"query": QUERY, "documents": DOCUMENTS});
     for score in [Value::Null, json!("cross-encoder")] {
-        let mut body = body.clone();
-        body["score"] = score;
-        let answer = server.post(RERANK, &body).ok();
+        let answer = server.post(RERANK, &joined(body.clone(), &json!({ "score": score }))).ok();
         assert_eq!(answer["score"], "cross-encoder");
         let expected = best_first(logits.into_iter().map(sigmoid));
         are_near(&results(&answer["results"], "relevance_score"), &expected);

@@ -15,43 +15,27 @@ const OF_EACH_KIND: usize = 25;
 const LIMIT_MS: u64 = 1000;
 const LIMIT: Duration = Duration::from_millis(LIMIT_MS);
 
-/// Clients that begin a request and go on with it by a byte now and then.
-struct Kind {
-    name: &'static str,
-    begin: String,
-    /// What comes by the byte, again and again.
-    drops: &'static str,
-    /// Answers before the one that ends the connection.
-    before: usize,
-    status: &'static str,
-    words: [&'static str; 2],
-}
+/// What clients begin a request with, what comes of it by the byte, again and again, how many
+/// answers come before the one that ends the connection, and the status and the words of that one.
+type Kind = (String, &'static str, usize, &'static str, [&'static str; 2]);
 
 fn kinds() -> [Kind; 6] {
     let long = "GET /health HTTP/1.1\r\nx-long: ";
     let late = ["\"head_timeout\"", "did not come in time"];
     let stopped = ["\"body_timeout\"", "did not come within"];
     let refused = ["\"unsupported_media_type\"", "content-type"];
-    let kind = |name, begin, drops, before, status, words| Kind {
-        name,
-        begin,
-        drops,
-        before,
-        status,
-        words,
-    };
-    let live = get("/health/live", "").repeat(2);
+    let behind_two = get("/health/live", "").repeat(2) + long;
     let [sized, plain] = ["", "content-type: text/plain\r\n"]
         .map(|more| head(DENSE, &format!("{more}content-length: 99999\r\n")));
-    let chunks = head(DENSE, "transfer-encoding: chunked\r\n");
+    let stops = head(DENSE, "transfer-encoding: chunked\r\n") + "100\r\n{";
     let plain_chunks = head(DENSE, "content-type: text/plain\r\ntransfer-encoding: chunked\r\n");
     [
-        kind("a head", long.to_owned(), "x", 0, "408", late),
-        kind("a head behind two requests", live + long, "x", 2, "408", late),
-        kind("a body", sized, " ", 0, "408", stopped),
-        kind("a body that stops", chunks + "100\r\n{", "", 0, "408", stopped),
-        kind("a refused body", plain, " ", 0, "415", refused),
-        kind("refused chunks", plain_chunks, "1\r\nx\r\n", 0, "415", refused),
+        (long.to_owned(), "x", 0, "408", late),
+        (behind_two, "x", 2, "408", late),
+        (sized, " ", 0, "408", stopped),
+        (stops, "", 0, "408", stopped),
+        (plain, " ", 0, "415", refused),
+        (plain_chunks, "1\r\nx\r\n", 0, "415", refused),
     ]
 }
 
@@ -64,16 +48,16 @@ fn connect(path: &Path) -> UnixStream {
 
 /// The last answer ends the connection, and is the only one that was not asked for.
 fn is_cut(kind: &Kind, stream: &mut UnixStream) {
-    let (said, name) = (stream.rest(), kind.name);
+    let ((begin, _, before, status, words), said) = (kind, stream.rest());
     let answers: Vec<&str> = said.split("HTTP/1.1 ").skip(1).collect();
-    assert_eq!(answers.len(), kind.before + 1, "{name}: {said}");
-    let (head, body) = answers[kind.before].split_once("\r\n\r\n").expect("a head");
-    assert!(head.starts_with(kind.status), "{name}: {said}");
+    assert_eq!(answers.len(), before + 1, "{begin}: {said}");
+    let (head, body) = answers[*before].split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with(*status), "{begin}: {said}");
     let length = format!("content-length: {}", body.len());
     for header in ["connection: close", "x-request-id: ", &length] {
-        assert!(head.contains(header), "{name}, {header}: {said}");
+        assert!(head.contains(header), "{begin}, {header}: {said}");
     }
-    assert!(kind.words.iter().all(|word| body.contains(word)), "{name}: {said}");
+    assert!(words.iter().all(|word| body.contains(word)), "{begin}: {said}");
 }
 
 #[test]
@@ -103,7 +87,7 @@ fn slow_clients_of_every_kind_are_cut_and_single_texts_answered_beside_them() {
         });
         opened.collect()
     };
-    let mut kinds = kinds().map(|kind| (begin(OF_EACH_KIND, &kind.begin), kind));
+    let mut kinds = kinds().map(|kind| (begin(OF_EACH_KIND, &kind.0), kind));
     // Few: each answer takes a while to make.
     let mut readers = begin(5, &get("/openapi.json", "").repeat(100));
     let start = Instant::now();
@@ -112,7 +96,7 @@ fn slow_clients_of_every_kind_are_cut_and_single_texts_answered_beside_them() {
     while start.elapsed() < LIMIT * 3 || answered < 20 {
         assert!(start.elapsed() < PATIENCE, "{answered} texts were answered");
         for (streams, kind) in &mut kinds {
-            let byte = kind.drops.bytes().cycle().nth(answered);
+            let byte = kind.1.bytes().cycle().nth(answered);
             // A connection that was closed takes none.
             streams.iter_mut().for_each(|stream| drop(stream.write(byte.as_slice())));
         }

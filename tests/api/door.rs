@@ -9,7 +9,8 @@ use settings::RaisedPriority;
 
 use crate::http_2_client;
 use crate::support::{
-    Answer, BOTH, DENSE, LONG_TEXT, ROUTES, SPARSE, Server, TEXT, Talk, gzip, head, number, post,
+    Answer, BOTH, DENSE, LONG_TEXT, ROUTES, SPARSE, Server, TEXT, Talk, gzip, head, joined, number,
+    post,
 };
 use crate::tls::{Secure, embed_within};
 use crate::trouble::busy_for_4_s;
@@ -168,9 +169,8 @@ fn bytes_that_were_not_announced_are_counted_as_they_come() {
 
 /// Nine texts whose vectors take some 20 KB as an answer of any form.
 fn answer_of(server: &Server, texts: usize, more: &Value) -> Answer {
-    let mut body = json!({"input": vec!["a b c d"; texts], "offsets": true});
-    body.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
-    server.post(BOTH, &body)
+    let body = json!({"input": vec!["a b c d"; texts], "offsets": true});
+    server.post(BOTH, &joined(body, more))
 }
 
 #[test]

@@ -7,7 +7,7 @@ use vectors::tokens::TokenVectors;
 
 use crate::package::TOKEN_SIZE;
 use crate::support::{
-    BOTH, CUT, Gives, LONG_TEXT, LONG_TOKENS, MODEL, Server, decode, floats, number,
+    BOTH, CUT, Gives, LONG_TEXT, LONG_TOKENS, MODEL, Server, decode, floats, joined, number, pairs,
 };
 
 const RERANK: &str = "/v1/rerank";
@@ -17,10 +17,7 @@ const QUERY: &str = "two words here";
 const DOCUMENTS: [&str; 4] = ["one", "hello world", "two words", "here here two"];
 
 fn ask(more: Value) -> Value {
-    let mut body = json!({"query": QUERY, "documents": DOCUMENTS});
-    let fields = more.as_object().expect("an object").clone();
-    body.as_object_mut().expect("an object").extend(fields);
-    body
+    joined(json!({"query": QUERY, "documents": DOCUMENTS}), &more)
 }
 
 /// All vectors of a text for a use, as the embedding route gives them.
@@ -31,8 +28,8 @@ fn vectors(
 ) -> (Vec<f32>, SparseVector, TokenVectors) {
     let body = json!({"input": text, "input_type": input_type, "token_vectors": true});
     let item = server.post(BOTH, &body).ok()["data"][0].take();
-    let indices = serde_json::from_value(item["sparse_values"]["indices"].clone()).expect("ids");
-    let sparse = SparseVector { indices, values: floats(&item["sparse_values"]["values"]) };
+    let (indices, values) = pairs(&item).into_iter().unzip();
+    let sparse = SparseVector { indices, values };
     let tokens = TokenVectors::new(TOKEN_SIZE, decode(&item["token_vectors"]["data"]));
     (floats(&item["embedding"]), sparse, tokens)
 }
@@ -151,18 +148,13 @@ fn documents_are_returned_as_they_were_sent() {
     let body = json!({
         "query": "text", "documents": [documents[0], {"text": documents[1]}, documents[2]],
     });
-    let with = |key: &str| {
-        let mut body = body.clone();
-        body[key] = true.into();
-        body
-    };
-    let answer = server.post(RERANK, &with("return_documents")).ok();
+    let with_documents = joined(body.clone(), &json!({"return_documents": true}));
+    let answer = server.post(RERANK, &with_documents).ok();
     for result in answer["results"].as_array().expect("a list") {
         let index = result["index"].as_u64().expect("a place") as usize;
         assert_eq!(result["document"], json!({"text": documents[index]}));
     }
-    let mut body = with("return_text");
-    body["texts"] = documents.to_vec().into();
+    let body = joined(body, &json!({"texts": documents, "return_text": true}));
     for result in server.post(TEI_RERANK, &body).ok().as_array().expect("a list") {
         let index = result["index"].as_u64().expect("a place") as usize;
         assert_eq!(result["text"], documents[index]);
@@ -255,11 +247,7 @@ fn an_answer_with_texts_must_find_room_before_the_model_runs() {
 #[test]
 fn tei_gets_a_list_with_scores_between_zero_and_one_or_raw_ones() {
     let server = Server::ready();
-    let body = |more: Value| {
-        let mut body = ask(more);
-        body["texts"] = body["documents"].take();
-        body
-    };
+    let body = |more| joined(json!({"query": QUERY, "texts": DOCUMENTS}), &more);
     let answer = server.post(TEI_RERANK, &body(json!({"raw_scores": true})));
     let raw = results(&answer.ok(), "score");
     are_near(&raw, &expected(&server, "hybrid"));

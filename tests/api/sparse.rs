@@ -2,14 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, CUT, DENSE, SPARSE, Server, decode, floats};
-
-fn pairs(item: &Value) -> Vec<(u32, f32)> {
-    let values = &item["sparse_values"];
-    let indices = values["indices"].as_array().expect("a list");
-    let ids = indices.iter().map(|id| id.as_u64().expect("an id") as u32);
-    ids.zip(floats(&values["values"])).collect()
-}
+use crate::support::{BOTH, CUT, DENSE, SPARSE, Server, decode, joined, pairs};
 
 #[test]
 fn both_is_the_pair_of_the_single_answers() {
@@ -54,12 +47,9 @@ fn offsets_say_where_the_text_has_each_id_with_its_weight_there() {
     assert_eq!(data[1]["occurrences"], json!([]));
     server.set_weights(&[9.0, 0.125, 0.25, 0.5, 9.0]);
     for path in [SPARSE, BOTH] {
-        let ask = |extra: &Value| {
-            let mut body = json!({"input": "two  one 😀", "offsets": true});
-            for (key, value) in extra.as_object().expect("an object") {
-                body[key] = value.clone();
-            }
-            server.post(path, &body).ok()["data"][0].take()
+        let ask = |more: &Value| {
+            let body = json!({"input": "two  one 😀", "offsets": true});
+            server.post(path, &joined(body, more)).ok()["data"][0].take()
         };
         let place = |id: u32, start: u32, weight: f32| {
             let end = start + 3;

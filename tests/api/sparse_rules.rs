@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{BOTH, DENSE, MASK, SPARSE, Server, VOCAB, piece};
+use crate::support::{BOTH, DENSE, MASK, SPARSE, Server, VOCAB, joined, piece};
 
 /// A rule; the ids and the weight at each position; the options `sparse_min_weight` (MIN) and
 /// `sparse_top_k` (TOP); what is kept.
@@ -86,10 +86,7 @@ fn token(id: u32) -> String {
 }
 
 fn ask(server: &Server, path: &str, ids: &[u32], options: &Value, format: &str) -> Value {
-    let mut body = json!({"input": [ids], "sparse_format": format});
-    for (key, value) in options.as_object().expect("an object") {
-        body[key] = value.clone();
-    }
+    let body = joined(json!({"input": [ids], "sparse_format": format}), options);
     server.post(path, &body).ok()["data"][0]["sparse_values"].clone()
 }
 

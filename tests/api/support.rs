@@ -47,8 +47,8 @@ pub(crate) use crate::package::{
 };
 pub(crate) use answer::Answer;
 pub(crate) use bare::{Talk, get, head, post};
-pub(crate) use testing::rows;
-pub(crate) use values::{decode, floats};
+pub(crate) use testing::{joined, rows};
+pub(crate) use values::{decode, floats, pairs};
 
 /// A text of more than `MAX_TOKENS` tokens.
 pub(crate) const LONG_TEXT: &str = "a b c d e f g h i j k l m n o p q r s t";

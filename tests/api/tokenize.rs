@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tiktoken_rs::cl100k_base_singleton;
 
-use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, number, post};
+use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, number, post, rows};
 
 const TOKENIZE: &str = "/v1/tokenize";
 
@@ -34,42 +34,34 @@ fn tokens_have_ids_pieces_and_offsets_in_code_points() {
     assert_eq!(answer, expected);
 }
 
-/// Tokens of a prompt that the request names have no place in the text, and those of ids have none:
-/// the client does not have the text that ids of another vocabulary stand for.
+/// `input_type`, `input`, the pieces of its tokens, and their places in the text. Tokens of a
+/// prompt that the request names have no place in the text, and those of ids have none: the client
+/// does not have the text that ids of another vocabulary stand for. IDS are those of "one two".
+const PLACES: &str = r#"
+"query" | "one" | <s> query: one </s> | [null,null,[0,3],null]
+null | "passage: one" | <s> passage: one </s> | [null,null,[9,12],null]
+"query" | "passage: one" | <s> passage: one </s> | [null,null,[9,12],null]
+"passage" | "passage: one" | <s> passage: one </s> | [null,null,[9,12],null]
+"query" | "one query: two" | <s> query: one query: two </s> | [null,null,[0,3],[4,10],[11,14],null]
+null | [100,101] | <s> one two </s> | [null,null,null,null]
+null | [[]] | <s> </s> | [null,null]
+null | IDS | <s> one two </s> | [null,null,null,null]
+"#;
+
 #[test]
 fn tokens_have_pieces_and_those_of_the_text_have_their_places_in_it() {
     let server = Server::ready();
-    let ids = cl100k_base_singleton().encode_ordinary("one two");
-    let cases = json!([
-        [
-            {"input": "one", "input_type": "query"},
-            "<s> query: one </s>", [null, null, [0, 3], null],
-        ],
-        [{"input": "passage: one"}, "<s> passage: one </s>", [null, null, [9, 12], null]],
-        [
-            {"input": "passage: one", "input_type": "query"},
-            "<s> passage: one </s>", [null, null, [9, 12], null],
-        ],
-        [
-            {"input": "passage: one", "input_type": "passage"},
-            "<s> passage: one </s>", [null, null, [9, 12], null],
-        ],
-        [
-            {"input": "one query: two", "input_type": "query"},
-            "<s> query: one query: two </s>", [null, null, [0, 3], [4, 10], [11, 14], null],
-        ],
-        [{"input": [100, 101]}, "<s> one two </s>", [null, null, null, null]],
-        [{"input": [[]]}, "<s> </s>", [null, null]],
-        [
-            {"input": ids, "token_encoding": "cl100k_base"},
-            "<s> one two </s>", [null, null, null, null],
-        ],
-    ]);
-    for case in cases.as_array().expect("a list") {
-        let tokens = ask(&server, &case[0]);
-        let pieces: Vec<&str> = case[1].as_str().expect("a text").split(' ').collect();
-        assert_eq!((&tokens[0]["pieces"], &tokens[0]["offsets"]), (&json!(pieces), &case[2]));
-        let ran = server.post(DENSE, &case[0]).ok()["usage"]["prompt_tokens"].take();
+    let ids = format!("{:?}", cl100k_base_singleton().encode_ordinary("one two"));
+    let json = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    for [input_type, input, pieces, offsets] in rows(PLACES) {
+        let encoding = (input == "IDS").then_some("cl100k_base");
+        let input = json(&input.replace("IDS", &ids));
+        let body =
+            json!({"input": input, "input_type": json(input_type), "token_encoding": encoding});
+        let tokens = ask(&server, &body);
+        let pieces: Vec<&str> = pieces.split(' ').collect();
+        assert_eq!((&tokens[0]["pieces"], &tokens[0]["offsets"]), (&json!(pieces), &json(offsets)));
+        let ran = server.post(DENSE, &body).ok()["usage"]["prompt_tokens"].take();
         assert_eq!(ran, pieces.len(), "they are those that are run");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::package::{KEPT_WORDS, ids_of, question_weight};
 use crate::rerank::{are_near, best_first, results};
-use crate::support::{Gives, SPARSE, Server, number};
+use crate::support::{Gives, SPARSE, Server, joined, number, pairs};
 
 const TEXTS: [&str; 5] = ["one", "hello world two", "", "here here two", "a short text here"];
 
@@ -30,10 +30,7 @@ fn looked_up(text: &str) -> BTreeMap<u32, f32> {
 }
 
 fn weights(item: &Value) -> BTreeMap<u32, f32> {
-    let values = &item["sparse_values"];
-    let [ids, weights] = ["indices", "values"].map(|key| values[key].as_array().expect("a list"));
-    let number = |value: &Value| value.as_f64().expect("a number");
-    ids.iter().zip(weights).map(|(id, weight)| (number(id) as u32, number(weight) as f32)).collect()
+    pairs(item).into_iter().collect()
 }
 
 fn server() -> Server {
@@ -92,9 +89,7 @@ fn a_question_is_looked_up_and_nothing_runs() {
     let server = server();
     let before = server.engine().runs().len();
     for more in [json!({}), json!({"lexical": "table"})] {
-        let mut body = json!({"input": TEXTS, "input_type": "query"});
-        let more = more.as_object().expect("an object").clone();
-        body.as_object_mut().expect("an object").extend(more);
+        let body = joined(json!({"input": TEXTS, "input_type": "query"}), &more);
         let answer = server.post(SPARSE, &body);
         assert_eq!(answer.header("x-input-type"), None, "it changes something");
         for (item, text) in answer.ok()["data"].as_array().expect("a list").iter().zip(TEXTS) {

@@ -1,6 +1,7 @@
 //! Questions whose words are weighed by the tokenizer's scores, without a run of the model.
 
 use serde_json::{Value, json};
+use testing::joined;
 
 use super::support::{Broken, Server, quick, ready};
 
@@ -10,10 +11,7 @@ const SPARSE: &str = "/v1/sparse-embeddings";
 const QUESTION: &str = "cat the cat zq<mask>";
 
 fn ask(more: Value) -> Value {
-    let mut body = json!({"input": QUESTION, "input_type": "query", "lexical": "table"});
-    let fields = more.as_object().expect("an object").clone();
-    body.as_object_mut().expect("an object").extend(fields);
-    body
+    joined(json!({"input": QUESTION, "input_type": "query", "lexical": "table"}), &more)
 }
 
 /// The tiny vocabulary's words have 6 nats, its characters 11, and `▁` has 4.

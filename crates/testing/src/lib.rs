@@ -6,6 +6,8 @@
 use std::env;
 use std::str::FromStr;
 
+use serde_json::Value;
+
 mod fuzz;
 mod repository;
 mod seeds;
@@ -19,6 +21,18 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
     let value = text.parse().ok();
     assert!(value.is_some(), "{name} is '{text}': set a number, or leave it out");
     value
+}
+
+/// An object with more fields, also within its own objects; all else gives way to what is new.
+pub fn joined(mut own: Value, more: &Value) -> Value {
+    let (Some(fields), Some(more)) = (own.as_object_mut(), more.as_object()) else {
+        return more.clone();
+    };
+    for (key, value) in more {
+        let before = fields.get_mut(key).map_or(Value::Null, Value::take);
+        fields.insert(key.clone(), joined(before, value));
+    }
+    own
 }
 
 /// The rows of a table of cases: a line each, with `|` between its cells.

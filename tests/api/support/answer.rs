@@ -20,7 +20,7 @@ static ERRORS: LazyLock<BTreeMap<&str, (&str, &str)>> = LazyLock::new(|| {
 });
 
 /// An answer as a client sees it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
     /// The request, for whoever reads that a test failed.
     pub(crate) asked: String,

@@ -3,6 +3,8 @@
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use reqwest::header::HeaderMap;
+
 use super::{Answer, PATIENCE, Server};
 
 /// The head of a request whose body follows; `headers` are lines with their ends.
@@ -56,7 +58,14 @@ pub(crate) trait Talk: Read + Write {
     /// The next answer.
     #[track_caller]
     fn answer(&mut self) -> Answer {
-        let (head, body) = self.message(false).expect("the connection is open");
+        self.answer_to(false).expect("the connection is open")
+    }
+
+    /// The next answer, without a body to HEAD; `None` when the server has closed the connection
+    /// instead.
+    #[track_caller]
+    fn answer_to(&mut self, to_head: bool) -> Option<Answer> {
+        let (head, body) = self.message(to_head)?;
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut parsed = httparse::Response::new(&mut headers);
         assert!(parsed.parse(&head).expect("it is HTTP").is_complete());
@@ -64,17 +73,17 @@ pub(crate) trait Talk: Read + Write {
             let value = header.value.try_into().expect("a value");
             (header.name.parse().expect("a name"), value)
         };
-        let headers = parsed.headers.iter().map(pair).collect();
-        let (asked, status) = ("bytes".to_owned(), parsed.code.expect("it is there"));
-        let answer = Answer { asked, status, headers, body };
+        let headers: HeaderMap = parsed.headers.iter().map(pair).collect();
+        assert_eq!(headers.len(), parsed.headers.len(), "a header comes twice: {headers:?}");
+        let asked = format!("bytes in HTTP/1.{}", parsed.version.expect("it is there"));
+        let answer = Answer { asked, status: parsed.code.expect("it is there"), headers, body };
         if answer.status >= 200 {
-            answer.check_common(false);
+            answer.check_common(to_head);
         }
-        answer
+        Some(answer)
     }
 
-    /// Head and body of the next answer, without one to HEAD; `None` when the server has closed the
-    /// connection instead.
+    /// Head and body of the next answer, for which the same holds.
     #[track_caller]
     fn message(&mut self, to_head: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let (mut head, mut byte) = (Vec::new(), [0]);

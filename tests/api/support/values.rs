@@ -8,6 +8,14 @@ pub(crate) fn floats(value: &Value) -> Vec<f32> {
     list.iter().map(|float| float.to_string().parse().expect("a float")).collect()
 }
 
+/// Ids and weights of an item's `sparse_values`.
+pub(crate) fn pairs(item: &Value) -> Vec<(u32, f32)> {
+    let values = &item["sparse_values"];
+    let indices = values["indices"].as_array().expect("a list");
+    let ids = indices.iter().map(|id| id.as_u64().expect("an id") as u32);
+    ids.zip(floats(&values["values"])).collect()
+}
+
 /// The floats of a base64 text.
 pub(crate) fn decode(value: &Value) -> Vec<f32> {
     use base64::Engine as _;
