@@ -1,13 +1,13 @@
 //! A package of a thousand words: the tokens of a text are its words and two special ones.
 
 use std::fs;
-use std::path::Path;
 
 use duovec::engine::fake::{expected_dense, expected_token_vectors, expected_words};
 use model::package::{ModelPackage, digest};
 use scheduling::batch::TokenIds;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
+use testing::joined;
 
 use crate::engine::weights_of;
 
@@ -80,81 +80,65 @@ impl Gives {
 /// A package in a folder that lives as long as it.
 pub(crate) fn package(gives: Gives) -> (TempDir, ModelPackage) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let tokenizer = tokenizer().to_string();
-    let mut files = Map::new();
-    for (name, bytes) in
-        [("model.onnx", b"not read".as_slice()), ("tokenizer.json", tokenizer.as_bytes())]
-    {
+    let write = |name: &str, bytes: &[u8]| {
         fs::write(folder.path().join(name), bytes).expect("it is written");
-        let entry = json!({"sha256": digest::of_bytes(bytes), "bytes": bytes.len()});
-        files.insert(name.to_owned(), entry);
-    }
+        json!({name: {"sha256": digest::of_bytes(bytes), "bytes": bytes.len()}})
+    };
+    let tokenizer = write("tokenizer.json", tokenizer().to_string().as_bytes());
+    let mut files = joined(write("model.onnx", b"not read"), &tokenizer);
     if gives == Gives::Words {
         let table = (0..VOCAB as u32).flat_map(|id| question_weight(id).to_le_bytes());
-        let table: Vec<u8> = table.collect();
-        fs::write(folder.path().join(QUESTIONS), &table).expect("it is written");
-        let entry = json!({"sha256": digest::of_bytes(&table), "bytes": table.len()});
-        files.insert(QUESTIONS.to_owned(), entry);
+        files = joined(files, &write(QUESTIONS, &table.collect::<Vec<u8>>()));
     }
-    write_manifest(folder.path(), gives, files);
+    let manifest = joined(manifest(gives), &json!({ "files": files }));
+    write("manifest.json", manifest.to_string().as_bytes());
     let package = ModelPackage::open(folder.path()).expect("the package is whole");
     (folder, package)
 }
 
-fn write_manifest(folder: &Path, gives: Gives, files: Map<String, Value>) {
+fn manifest(gives: Gives) -> Value {
     let ids = TokenIds::new(&CANARY);
-    let weights = weights_of(&ids);
-    let mut manifest = json!({
+    let size = gives.hidden_size();
+    let all = json!({
         "format_version": 2, "model_id": MODEL, "aliases": [ALIAS], "revision": "r1",
-        "license": "Apache-2.0", "hidden_size": HIDDEN, "vocab_size": VOCAB,
+        "license": "Apache-2.0", "hidden_size": size, "vocab_size": VOCAB,
         "max_input_tokens": MAX_TOKENS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-        "unk_token_id": 3, "pooling": "mean", "matryoshka_dimensions": [CUT],
-        "prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt": null,
+        "unk_token_id": 3, "pooling": "mean", "default_prompt": null,
         "outputs": {"dense": "float32"},
-        "small_vectors": [ranges(HIDDEN), ranges(CUT)],
-        "files": files,
-        "canary": {"text": "one two", "token_ids": *ids, "dense": expected_dense(&ids, HIDDEN),
+        "canary": {"text": "one two", "token_ids": *ids, "dense": expected_dense(&ids, size),
                    "sparse": [], "tolerances": {"dense_cosine_min": 0.999, "sparse_max_abs": 0.01}},
     });
-    if gives != Gives::DenseAndSparse {
-        manifest["small_vectors"] = json!([ranges(HIDDEN)]);
-    }
-    if gives == Gives::Dense {
-        manifest["prompts"] = json!({"query": "query: "});
-        manifest["default_prompt"] = "query".into();
-    }
-    if gives == Gives::Scores {
-        manifest["kind"] = "cross-encoder".into();
-        let size = gives.hidden_size();
-        manifest["hidden_size"] = size.into();
-        manifest["canary"]["dense"] = expected_dense(&ids, size).into();
-        for field in ["small_vectors", "matryoshka_dimensions", "prompts"] {
-            manifest.as_object_mut().expect("an object").remove(field);
+    let own = match gives {
+        Gives::Dense => json!({
+            "matryoshka_dimensions": [CUT], "small_vectors": [ranges(HIDDEN)],
+            "prompts": {"query": "query: "}, "default_prompt": "query",
+        }),
+        Gives::Scores => json!({"kind": "cross-encoder"}),
+        Gives::Words => {
+            let mut golden = expected_words(&ids, KEPT_WORDS);
+            golden.retain(|(_, weight)| *weight > 0.0);
+            golden.sort_by_key(|(word, _)| *word);
+            json!({
+                "kind": "sparse", "outputs": {"word_weights": "float32"},
+                "sparse": {"dropped_token_ids": [], "words": KEPT_WORDS, "questions": QUESTIONS},
+                "canary": {"sparse": golden},
+            })
         }
-    }
-    if gives == Gives::Words {
-        manifest["kind"] = "sparse".into();
-        let sparse = json!({"dropped_token_ids": [], "words": KEPT_WORDS, "questions": QUESTIONS});
-        manifest["sparse"] = sparse;
-        manifest["outputs"]["word_weights"] = "float32".into();
-        let mut golden = expected_words(&ids, KEPT_WORDS);
-        golden.retain(|(_, weight)| *weight > 0.0);
-        golden.sort_by_key(|(word, _)| *word);
-        manifest["canary"]["sparse"] = json!(golden);
-        for field in ["small_vectors", "matryoshka_dimensions", "prompts"] {
-            manifest.as_object_mut().expect("an object").remove(field);
+        Gives::DenseAndSparse => {
+            let weights = weights_of(&ids);
+            let last = &expected_token_vectors(&ids, TOKEN_SIZE)[3 * TOKEN_SIZE..];
+            json!({
+                "matryoshka_dimensions": [CUT], "small_vectors": [ranges(HIDDEN), ranges(CUT)],
+                "prompts": {"query": "query: ", "passage": "passage: "},
+                "sparse": {"dropped_token_ids": [0, 1, 2, 3], "head": "by id"},
+                "token_vector_size": TOKEN_SIZE,
+                "outputs": {"token_weights": "float32", "token_vectors": "float32"},
+                "canary": {"sparse": [[100, weights[1]], [101, weights[2]]],
+                           "token_vectors": [[3, last]]},
+            })
         }
-    }
-    if gives == Gives::DenseAndSparse {
-        manifest["sparse"] = json!({"dropped_token_ids": [0, 1, 2, 3], "head": "by id"});
-        manifest["outputs"]["token_weights"] = "float32".into();
-        manifest["canary"]["sparse"] = json!([[100, weights[1]], [101, weights[2]]]);
-        manifest["token_vector_size"] = TOKEN_SIZE.into();
-        manifest["outputs"]["token_vectors"] = "float32".into();
-        let last = &expected_token_vectors(&ids, TOKEN_SIZE)[3 * TOKEN_SIZE..];
-        manifest["canary"]["token_vectors"] = json!([[3, last]]);
-    }
-    fs::write(folder.join("manifest.json"), manifest.to_string()).expect("it is written");
+    };
+    joined(all, &own)
 }
 
 /// The largest number of a vector in bytes.
