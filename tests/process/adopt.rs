@@ -10,6 +10,7 @@ use std::thread;
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
 use serde_json::{Value, json};
+use testing::{joined, rows};
 
 use super::support::{Broken, Ended, Server, assert_says, client, has, quick, run, tiny};
 
@@ -29,20 +30,14 @@ fn adopt_by(package: &Path, url: &str, more: &[&str]) -> Ended {
     run(&mut quick("adopt", package, &flags))
 }
 
-/// The tiny package, changed so that it misses its golden numbers.
-fn changed(change: &dyn Fn(&mut Value)) -> Broken {
+/// The tiny package with more in its manifest, however far it misses its golden numbers then.
+fn changed(more: &Value) -> Broken {
     let package = Broken::new();
     package.manifest(|manifest| {
         manifest["canary"]["tolerances"]["dense_cosine_min"] = 0.into();
-        change(manifest);
+        *manifest = joined(manifest.take(), more);
     });
     package
-}
-
-/// Prompts for a package.
-fn with_prompts(manifest: &mut Value, default: &str) {
-    manifest["prompts"] = json!({"query": "query: ", "passage": "passage: "});
-    manifest["default_prompt"] = default.into();
 }
 
 /// What is said to differ.
@@ -61,75 +56,40 @@ fn the_same_package_agrees_by_every_dialect() {
     }
 }
 
+/// More of the manifest here, more of the server's, the server's flags, and what is said to differ,
+/// with `…` between its parts; FLAGS are those of the server.
+const DIFFERENCES: &str = r#"
+{} | QUERY | | prompt: here none, there "query: "…--query-prompt "query: ", its default prompt then
+{} | {"pooling":"cls"} | | pooling: here mean, there cls; make the package anew with --pooling cls
+{} | {"pooling":"last"} | | pooling: here mean, there last; make…with --pooling last
+{} | {"max_input_tokens":32} | | tokens of a text: here 64, there 32; make…with --max-tokens 32
+{} | {} | --tokenizer-normalization huggingface | tokenizer's…here sentencepiece, …; give FLAGS
+{} | {} | --escape-special-tokens true | <s> and the…special tokens, there plain text; give FLAGS
+QUERY | {} | | prompt: here "query: ", there none; give --default-prompt none
+{"max_input_tokens":32} | {} | | tokens of a text: here 32, there more…with a greater --max-tokens
+"#;
+const QUERY: &str =
+    r#"{"prompts":{"query":"query: ","passage":"passage: "},"default_prompt":"query"}"#;
+
 #[test]
 fn one_difference_at_a_time_is_found_and_named_with_its_cure() {
-    let shorter = |tokens: u32| changed(&move |all| all["max_input_tokens"] = tokens.into());
-    type Case<'a> = (Broken, Broken, &'a [&'a str], &'a str);
-    // The package here, the one of the server, and flags of the server.
-    let cases: [Case<'_>; 8] = [
-        (
-            Broken::new(),
-            changed(&|all| with_prompts(all, "query")),
-            &[],
-            "prompt: here none, there \"query: \"; make the package anew with --query-prompt \
-             \"query: \", its default prompt then",
-        ),
-        (
-            Broken::new(),
-            changed(&|all| all["pooling"] = "cls".into()),
-            &[],
-            "pooling: here mean, there cls; make the package anew with --pooling cls",
-        ),
-        (
-            Broken::new(),
-            changed(&|all| all["pooling"] = "last".into()),
-            &[],
-            "pooling: here mean, there last; make the package anew with --pooling last",
-        ),
-        (
-            Broken::new(),
-            shorter(32),
-            &[],
-            "tokens of a text: here 64, there 32; make the package anew with --max-tokens 32",
-        ),
-        (
-            Broken::new(),
-            Broken::new(),
-            &["--tokenizer-normalization", "huggingface"],
-            "tokenizer's normalization: here sentencepiece, there huggingface; give \
-             --tokenizer-normalization huggingface",
-        ),
-        (
-            Broken::new(),
-            Broken::new(),
-            &["--escape-special-tokens", "true"],
-            "<s> and the like in texts: here special tokens, there plain text; give \
-             --escape-special-tokens true",
-        ),
-        (
-            changed(&|all| with_prompts(all, "query")),
-            Broken::new(),
-            &[],
-            "prompt: here \"query: \", there none; give --default-prompt none",
-        ),
-        (
-            shorter(32),
-            Broken::new(),
-            &[],
-            "tokens of a text: here 32, there more; make the package anew with a greater \
-             --max-tokens, if the model takes more",
-        ),
-    ];
-    for (here, there, flags, expected) in cases {
-        let server = serve(&there, flags);
-        let ended = adopt_by(here.path(), &server.url(""), &[]);
-        assert_eq!(differences(&ended), [expected], "{}", ended.stdout);
+    let package = |more: &str| {
+        changed(&serde_json::from_str(&more.replace("QUERY", QUERY)).expect("it is JSON"))
+    };
+    for [here, there, flags, expected] in rows(DIFFERENCES) {
+        let expected = expected.replace("FLAGS", flags);
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        let server = serve(&package(there), &flags);
+        let ended = adopt_by(package(here).path(), &server.url(""), &[]);
+        let found = differences(&ended);
+        assert_eq!(found.len(), 1, "{}", ended.stdout);
+        has(found[0], &expected.split('…').collect::<Vec<_>>());
         // Texts that are longer than the package takes here cannot be tried.
         let is_cured = !expected.contains("there more");
         let found = if is_cured { "all probes agree" } else { "still differ" };
         assert_says(&ended, 3, &["probes differ", found]);
         if !flags.is_empty() {
-            adopt(&server.url(""), flags).with_code(0);
+            adopt(&server.url(""), &flags).with_code(0);
         }
     }
 }
@@ -212,13 +172,9 @@ fn vectors_of_other_lengths_and_sizes_are_told_apart_from_other_directions() {
 
 #[test]
 fn a_prompt_that_nobody_knows_is_tried_when_it_is_named() {
-    let package = Broken::new();
-    package.manifest(|manifest| {
-        with_prompts(manifest, "query");
-        manifest["prompts"]["query"] = "house of ".into();
-    });
+    let package = changed(&json!({"prompts": {"query": "house of "}, "default_prompt": "query"}));
     let server = serve(&package, &[]);
-    let here = changed(&|all| all["sources"] = json!({"weights": "rounded to 4 bits"}));
+    let here = changed(&json!({"sources": {"weights": "rounded to 4 bits"}}));
     let ended = adopt_by(here.path(), &server.url(""), &[]);
     let words = ["no setting that was tried explains it", "(here: rounded to 4 bits)", "--prompt"];
     assert_says(&ended, 3, &words);
