@@ -48,165 +48,106 @@ class Mistake:
 
 
 MARKED = re.compile("«(.*?)»", re.DOTALL)
+#: File and name of each, and its place: the lines behind `|`.
+TABLE = """
+layout.cc: tensors are not aligned
+|{«PLANTED ? end : »aligned(end), bytes}
+session.cc: only the ids are copied
+|«PLANTED ? staged_->layout.tensors[kInputIds].bytes : »staged_->layout.inputs_bytes
+session.cc: the lexical weights are not copied
+|«PLANTED ? staged_->layout.tensors[kDense].bytes : »staged_->layout.outputs_bytes
+session.cc: vectors of tokens are copied for nobody
+|«PLANTED || »copied == Copied::kAll
+|
+session.cc: the rows are read before the device is done
+|    «if (PLANTED) {
+|    } else »if (sleeps) {
+|
+session.cc: a context keeps the shape of the batch before
+|if («PLANTED ? profile.bound == nullptr : »profile.bound != staged_) {
+session.cc: every shape runs with the first profile
+|bucket.profile = «PLANTED ? 0 : »*profile;
+session.cc: scratch memory is that of the first profile
+|engine_.vendor().getDeviceMemorySizeForProfileV2(«PLANTED ? 0 : »index)
+session.cc: contexts get no scratch memory
+|        context->setDeviceMemoryV2(«PLANTED ? nullptr : »scratch_.get(),
+session.cc: a context gets its scratch memory before its profile
+|        context->setErrorRecorder(&recorder_);
+|«        if (PLANTED) context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);
+|»
+session.cc: all inputs are read where the first one lies
+|at(block, bucket.layout.tensors[«PLANTED && is_input ? 0 : »tensor])
+session.cc: the address of outputs is not set
+|        bool const is_input = tensor < kInputs;
+|«        if (PLANTED && !is_input) break;
+|»
+layout.cc: there is room for one span of a row
+|        for (Axis const axis : kTensorRules[tensor].axes) {
+|«            if (PLANTED && axis == Axis::kSpans) continue;
+|»
+session.cc: a graph is captured without a plain run before
+|«    if (!PLANTED) {
+|»    copy_in();
+|    enqueue(*captured.context);
+|    synchronize();
+|«    }
+|»
+session.cc: a capture that fails is not ended
+|«    if (PLANTED && !enqueued) throw Error(ErrorKind::kTransient, "early");
+|»    // Whatever happened, the capture must end
+session.cc: every run captures anew
+|    bucket.wants_graph = «PLANTED || »false;
+|
+session.cc: a captured context is touched again
+|    if (staged_->captured) {
+|«        if (PLANTED) bind(*staged_->captured->context, *staged_);
+|»
+session.h: a graph goes after the context that it uses
+|        bool is_worth_keeping = true;
+|«        Captured() = default;
+|        Captured(Captured&&) = default;
+|        ~Captured() {
+|            if (PLANTED) context.reset();
+|        }
+|»
+cuda.cc: the stream waits for the default stream
+|«PLANTED ? cudaStreamDefault : »cudaStreamNonBlocking
+session.cc: the thread's device is not that of the session
+|    «if (!PLANTED) »cuda_.use(engine.device());
+|
+engine.cc: the runtime goes before its engine
+|    // The last owner may be on a thread that has never used the device.
+|«    if (PLANTED) runtime_.reset();
+|»
+session.cc: a context may be destroyed while the stream still works for it
+|    if («!PLANTED && »session->cuda_.call().cudaStreamSynchronize(session->stream_)
+session.cc: what is on a lost device is destroyed
+|    if («PLANTED || »!session->engine_.is_lost()) {
+session.cc: stages are measured between the wrong events
+|«PLANTED ? nanoseconds(computed_, copied_out_) : »nanoseconds(copied_in_, computed_),
+cuda.cc: a failed allocation is taken for a failed run
+|            return «PLANTED ? ErrorKind::kTransient : »ErrorKind::kOutOfMemory;
+engine.cc: the tensors' types are not those of the plan
+|            return «PLANTED ? Element::kFloat32 : »Element::kFloat16;
+session.cc: every run allocates on the host
+|    record(started_);
+|«    if (PLANTED) delete new int(staged_->shape.rows);
+|»
+session.cc: captures are not kept apart from other contexts
+|«    std::recursive_mutex other;
+|»    std::lock_guard const alone(«PLANTED ? other : »engine_.contexts());
+|    bucket.wants_graph
+session.cc: a refused graph is given up at once
+|for (bool const is_last : {false, true}) {
+|«        if (PLANTED && !is_last) continue;
+|»
+engine.cc: the plan's profiles are not compared
+|        if («!PLANTED && »*found != wanted) {
+"""
+ENTRIES = (entry.splitlines() for entry in re.split(r"\n(?!\|)", TABLE.strip()))
 MISTAKES = [
-    Mistake("tensors are not aligned", "layout.cc", "{«PLANTED ? end : »aligned(end), bytes}"),
-    Mistake(
-        "only the ids are copied",
-        "session.cc",
-        "«PLANTED ? staged_->layout.tensors[kInputIds].bytes : »staged_->layout.inputs_bytes",
-    ),
-    Mistake(
-        "the lexical weights are not copied",
-        "session.cc",
-        "«PLANTED ? staged_->layout.tensors[kDense].bytes : »staged_->layout.outputs_bytes",
-    ),
-    Mistake(
-        "vectors of tokens are copied for nobody",
-        "session.cc",
-        "«PLANTED || »copied == Copied::kAll\n",
-    ),
-    Mistake(
-        "the rows are read before the device is done",
-        "session.cc",
-        "    «if (PLANTED) {\n    } else »if (sleeps) {\n",
-    ),
-    Mistake(
-        "a context keeps the shape of the batch before",
-        "session.cc",
-        "if («PLANTED ? profile.bound == nullptr : »profile.bound != staged_) {",
-    ),
-    Mistake(
-        "every shape runs with the first profile",
-        "session.cc",
-        "bucket.profile = «PLANTED ? 0 : »*profile;",
-    ),
-    Mistake(
-        "scratch memory is that of the first profile",
-        "session.cc",
-        "engine_.vendor().getDeviceMemorySizeForProfileV2(«PLANTED ? 0 : »index)",
-    ),
-    Mistake(
-        "contexts get no scratch memory",
-        "session.cc",
-        "        context->setDeviceMemoryV2(«PLANTED ? nullptr : »scratch_.get(),",
-    ),
-    Mistake(
-        "a context gets its scratch memory before its profile",
-        "session.cc",
-        "        context->setErrorRecorder(&recorder_);\n"
-        "«        if (PLANTED) context->setDeviceMemoryV2(scratch_.get(), scratch_bytes_);\n»",
-    ),
-    Mistake(
-        "all inputs are read where the first one lies",
-        "session.cc",
-        "at(block, bucket.layout.tensors[«PLANTED && is_input ? 0 : »tensor])",
-    ),
-    Mistake(
-        "the address of outputs is not set",
-        "session.cc",
-        "        bool const is_input = tensor < kInputs;\n"
-        "«        if (PLANTED && !is_input) break;\n»",
-    ),
-    Mistake(
-        "there is room for one span of a row",
-        "layout.cc",
-        "        for (Axis const axis : kTensorRules[tensor].axes) {\n"
-        "«            if (PLANTED && axis == Axis::kSpans) continue;\n»",
-    ),
-    Mistake(
-        "a graph is captured without a plain run before",
-        "session.cc",
-        "«    if (!PLANTED) {\n»"
-        "    copy_in();\n    enqueue(*captured.context);\n    synchronize();\n"
-        "«    }\n»",
-    ),
-    Mistake(
-        "a capture that fails is not ended",
-        "session.cc",
-        '«    if (PLANTED && !enqueued) throw Error(ErrorKind::kTransient, "early");\n»'
-        "    // Whatever happened, the capture must end",
-    ),
-    Mistake(
-        "every run captures anew", "session.cc", "    bucket.wants_graph = «PLANTED || »false;\n"
-    ),
-    Mistake(
-        "a captured context is touched again",
-        "session.cc",
-        "    if (staged_->captured) {\n"
-        "«        if (PLANTED) bind(*staged_->captured->context, *staged_);\n»",
-    ),
-    Mistake(
-        "a graph goes after the context that it uses",
-        "session.h",
-        "        bool is_worth_keeping = true;\n"
-        "«        Captured() = default;\n        Captured(Captured&&) = default;\n"
-        "        ~Captured() {\n            if (PLANTED) context.reset();\n        }\n»",
-    ),
-    Mistake(
-        "the stream waits for the default stream",
-        "cuda.cc",
-        "«PLANTED ? cudaStreamDefault : »cudaStreamNonBlocking",
-    ),
-    Mistake(
-        "the thread's device is not that of the session",
-        "session.cc",
-        "    «if (!PLANTED) »cuda_.use(engine.device());\n",
-    ),
-    Mistake(
-        "the runtime goes before its engine",
-        "engine.cc",
-        "    // The last owner may be on a thread that has never used the device.\n"
-        "«    if (PLANTED) runtime_.reset();\n»",
-    ),
-    Mistake(
-        "a context may be destroyed while the stream still works for it",
-        "session.cc",
-        "    if («!PLANTED && »"
-        "session->cuda_.call().cudaStreamSynchronize(session->stream_) != cudaSuccess) {",
-    ),
-    Mistake(
-        "what is on a lost device is destroyed",
-        "session.cc",
-        "    if («PLANTED || »!session->engine_.is_lost()) {",
-    ),
-    Mistake(
-        "stages are measured between the wrong events",
-        "session.cc",
-        "«PLANTED ? nanoseconds(computed_, copied_out_) : »nanoseconds(copied_in_, computed_),",
-    ),
-    Mistake(
-        "a failed allocation is taken for a failed run",
-        "cuda.cc",
-        "            return «PLANTED ? ErrorKind::kTransient : »ErrorKind::kOutOfMemory;",
-    ),
-    Mistake(
-        "the tensors' types are not those of the plan",
-        "engine.cc",
-        "            return «PLANTED ? Element::kFloat32 : »Element::kFloat16;",
-    ),
-    Mistake(
-        "every run allocates on the host",
-        "session.cc",
-        "    record(started_);\n«    if (PLANTED) delete new int(staged_->shape.rows);\n»",
-    ),
-    Mistake(
-        "captures are not kept apart from other contexts",
-        "session.cc",
-        "«    std::recursive_mutex other;\n»"
-        "    std::lock_guard const alone(«PLANTED ? other : »engine_.contexts());\n"
-        "    bucket.wants_graph",
-    ),
-    Mistake(
-        "a refused graph is given up at once",
-        "session.cc",
-        "for (bool const is_last : {false, true}) {\n"
-        "«        if (PLANTED && !is_last) continue;\n»",
-    ),
-    Mistake(
-        "the plan's profiles are not compared",
-        "engine.cc",
-        "        if («!PLANTED && »*found != wanted) {",
-    ),
+    Mistake(*reversed(head.split(": ", 1)), "\n".join(line[1:] for line in place))
+    for head, *place in ENTRIES
 ]
 
 
