@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ mod start;
 #[path = "tensorrt_serve/words.rs"]
 mod words;
 
-use support::{Broken, Ended, Server, duovec, has, run};
+use support::{Broken, Ended, Server, duovec, has, manifest_of, run};
 
 const STANDINS: &str = "DUOVEC_TEST_STANDIN_DIR";
 const FAULTS: &str = "DUOVEC_STANDIN_FAULTS";
@@ -126,6 +126,13 @@ impl Package {
         Self { package, flavour, libraries }
     }
 
+    /// A command of the package's own engine.
+    fn own(&self, subcommand: &str, faults: &str, more: &[&str]) -> Command {
+        let mut command = self.command(subcommand, self.flavour.name(), faults);
+        command.args(more);
+        command
+    }
+
     /// A command with the stand-ins' folder and, when there are any, faults.
     fn command(&self, subcommand: &str, engine: &str, faults: &str) -> Command {
         let mut command = duovec();
@@ -135,9 +142,7 @@ impl Package {
             command.arg(subcommand);
         }
         command.arg(self.package.path()).args(["--engine", engine]);
-        for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
-            command.arg(flag).arg(&self.libraries);
-        }
+        with_libraries(&mut command, &self.libraries);
         let mut all = Vec::from_iter((!faults.is_empty()).then_some(faults));
         // TensorRT-RTX knows no GPU of 9.0.
         if self.flavour == PlanFlavour::TensorRtRtx && !faults.contains("capability") {
@@ -148,17 +153,22 @@ impl Package {
     }
 
     fn serve(&self, faults: &str, more: &[&str]) -> Server {
-        let mut command = self.command("serve", self.flavour.name(), faults);
+        let mut command = self.own("serve", faults, more);
         if !faults.is_empty() {
             // Faults are counted in runs: none is for finding out which batch is best.
             command.args(["--max-batch-tokens", "8192"]);
         }
-        Server::ready(command.args(more))
+        Server::ready(&mut command)
+    }
+
+    /// A server that says where it listens, and may not be ready.
+    fn spawn(&self, faults: &str, more: &[&str]) -> Server {
+        Server::spawn(&mut self.own("serve", faults, more))
     }
 
     /// A start that must fail: its one sentence.
-    fn refusal(&self, faults: &str) -> String {
-        let mut command = self.command("serve", self.flavour.name(), faults);
+    fn refusal(&self, faults: &str, more: &[&str]) -> String {
+        let mut command = self.own("serve", faults, more);
         let ended = run(command.args(["--port", "0", "--log-level", "off"]));
         let lines: Vec<&str> = ended.with_code(1).stderr.lines().collect();
         assert_eq!(lines.len(), 1, "{}", ended.stderr);
@@ -166,7 +176,14 @@ impl Package {
     }
 
     fn check(&self, faults: &str) -> Ended {
-        run(self.command("check", self.flavour.name(), faults).args(["--log-level", "off"]))
+        run(&mut self.own("check", faults, &["--log-level", "off"]))
+    }
+}
+
+/// The folder of NVIDIA's libraries for a command.
+fn with_libraries(command: &mut Command, folder: &Path) {
+    for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
+        command.arg(flag).arg(folder);
     }
 }
 
@@ -199,11 +216,12 @@ async fn ask(server: &Server, seed: u32, items: u32) -> u16 {
     status
 }
 
+fn floats(list: &Value) -> Vec<f32> {
+    let list = list.as_array().expect("a list").iter();
+    list.map(|number| number.as_f64().expect("a number") as f32).collect()
+}
+
 fn compare(ids: &[u32], item: &Value) {
-    let floats = |value: &Value| -> Vec<f32> {
-        let list = value.as_array().expect("a list");
-        list.iter().map(|number| number.as_f64().expect("a number") as f32).collect()
-    };
     assert_eq!(floats(&item["embedding"]), expected_dense(ids, HIDDEN));
     let expected = expected_sparse(ids);
     let indices: Vec<u32> = expected.iter().map(|pair| pair.0).collect();
@@ -249,8 +267,7 @@ async fn both_flavours_serve_what_the_plan_gives() {
         }
         let (status, deep) = server.ask("/health/deep", None).await;
         assert_eq!((status, deep["checks"].as_array().map(Vec::len)), (200, Some(4)));
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0));
+        server.stop();
     }
 }
 
@@ -262,10 +279,8 @@ async fn half_precision_vectors_pass() {
     let (_, answer) = server.ask("/v1/embeddings", Some(&body)).await;
     for (seed, item) in [7, 20].into_iter().zip(answer["data"].as_array().expect("a list")) {
         let expected = expected_dense(&ids_of(seed), HIDDEN);
-        for (value, expected) in item["embedding"].as_array().expect("a list").iter().zip(expected)
-        {
-            let difference = (value.as_f64().expect("a number") - f64::from(expected)).abs();
-            assert!(difference < 5e-4, "{difference}");
+        for (value, expected) in floats(&item["embedding"]).into_iter().zip(expected) {
+            assert!((value - expected).abs() < 5e-4, "{value} {expected}");
         }
     }
 }
@@ -303,8 +318,7 @@ fn a_start_tells_how_many_graphs_it_has_and_what_its_sessions_take() {
     let package = Package::new(PlanFlavour::TensorRt);
     let dear = format!("context_us=30000,context_bytes={CONTEXT_BYTES}");
     for (fault, refused) in [(dear.as_str(), 0), ("capture_fails", 2)] {
-        let mut command = package.command("serve", "tensorrt", fault);
-        let mut server = Server::spawn(command.args(["--log-level", "info,duovec::engine=debug"]));
+        let mut server = package.spawn(fault, &["--log-level", "info,duovec::engine=debug"]);
         let words = "context 1, of profile 0: ";
         let one = server.wait_for(words)["message"].as_str().map(str::to_owned).expect("a text");
         let said = server.wait_for("all sessions are warm");
@@ -397,9 +411,8 @@ async fn auto_takes_the_gpu_and_says_so() {
 async fn auto_without_a_gpu_takes_the_cpu_and_says_why() {
     let package = Package::new(PlanFlavour::TensorRt);
     // OpenVINO must give the fixture's own numbers.
-    let fixture = fs::read(support::tiny().join("manifest.json")).expect("it is there");
-    let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
-    package.package.manifest(|manifest| manifest["canary"] = fixture["canary"].clone());
+    let canary = manifest_of(&support::tiny())["canary"].take();
+    package.package.manifest(|manifest| manifest["canary"] = canary);
     let mut server = Server::spawn(&mut package.command("serve", "auto", "no_device"));
     let chosen = server.wait_for("the engine is chosen");
     assert_eq!(chosen["level"], "WARN", "{chosen}");
@@ -426,7 +439,7 @@ fn a_named_engine_that_cannot_be_had_is_an_error() {
             ("context_fails", "gives no execution context"),
         ] {
             println!("{fault}");
-            has(&package.refusal(fault), &[words]);
+            has(&package.refusal(fault, &[]), &[words]);
         }
     }
 }
@@ -442,7 +455,7 @@ fn a_plan_that_mixes_up_rows_or_texts_is_refused() {
         ("ignores_after=32", "does not read the last tokens of a text of 64 tokens"),
     ] {
         println!("{mistake}");
-        has(&package.refusal(mistake), &[words]);
+        has(&package.refusal(mistake, &[]), &[words]);
     }
 }
 
@@ -452,9 +465,8 @@ fn bench_compares_graphs_with_plain_runs() {
         let package = Package::new(flavour);
         // Of TensorRT with kernels that give other last digits in each run.
         let faults = if flavour == PlanFlavour::TensorRt { "adds_up_anyhow" } else { "" };
-        let mut command = package.command("bench", flavour.name(), faults);
-        command.args(["--json", "--compare-graphs", "--ms-per-shape", "1", "--log-level", "off"]);
-        let ended = run(&mut command);
+        let more = ["--json", "--compare-graphs", "--ms-per-shape", "1", "--log-level", "off"];
+        let ended = run(&mut package.own("bench", faults, &more));
         let report: Value = serde_json::from_str(&ended.with_code(0).stdout).expect("JSON");
         assert_eq!(report["engine"], flavour.name());
         assert_eq!(report["graphs"]["equal"], true);
@@ -466,8 +478,7 @@ fn bench_compares_graphs_with_plain_runs() {
         assert_eq!(report["shapes"].as_array().map(Vec::len), Some(10));
     }
     let package = Package::new(PlanFlavour::TensorRt);
-    let mut command = package.command("bench", "tensorrt", "nan=100");
-    command.args(["--compare-graphs", "--no-table", "--ms-per-shape", "1"]);
-    let ended = run(command.args(["--log-level", "off"]));
+    let more = ["--compare-graphs", "--no-table", "--ms-per-shape", "1", "--log-level", "off"];
+    let ended = run(&mut package.own("bench", "nan=100", &more));
     has(&ended.with_code(1).stderr, &["captured graphs and plain runs differ"]);
 }

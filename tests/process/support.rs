@@ -218,6 +218,13 @@ impl Server {
         self.child.wait().expect("the child ends")
     }
 
+    /// Asks for the end, which must be one without a fault.
+    #[track_caller]
+    pub(crate) fn stop(self) {
+        self.signal("TERM");
+        assert_eq!(self.wait().code(), Some(0));
+    }
+
     /// Asks this path until the answer is as wanted.
     pub(crate) async fn wait_until(&self, path: &str, wanted: impl Fn(&str) -> bool) {
         let is_as_wanted = async || wanted(&self.read(path).await);
@@ -323,6 +330,12 @@ impl Folder {
     }
 }
 
+/// What a package's manifest says.
+pub(crate) fn manifest_of(package: &Path) -> Value {
+    let bytes = fs::read(package.join("manifest.json")).expect("it is there");
+    serde_json::from_slice(&bytes).expect("it is JSON")
+}
+
 /// A copy of the tiny package that can be broken.
 pub(crate) struct Broken {
     directory: tempfile::TempDir,
@@ -355,11 +368,9 @@ impl Broken {
 
     /// Changes the manifest.
     pub(crate) fn manifest(&self, change: impl FnOnce(&mut Value)) {
-        let path = self.file("manifest.json");
-        let mut manifest =
-            serde_json::from_slice(&fs::read(&path).expect("it is there")).expect("it is JSON");
+        let mut manifest = manifest_of(self.path());
         change(&mut manifest);
-        fs::write(path, manifest.to_string()).expect("it is written");
+        fs::write(self.file("manifest.json"), manifest.to_string()).expect("it is written");
     }
 }
 

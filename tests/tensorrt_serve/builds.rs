@@ -7,8 +7,8 @@ use model::package::digest;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Server, duovec, has, run, tiny};
-use crate::{FAULTS, Package, ask, flavours, standins};
+use crate::support::{Ended, Server, duovec, has, manifest_of, run, tiny};
+use crate::{FAULTS, Package, ask, flavours, standins, with_libraries};
 
 /// What the builder's stand-in takes for a graph.
 pub(super) const GRAPH: &str = "duovec stand-in graph 1\ninput input_ids int32 -1 -1\ninput \
@@ -52,9 +52,7 @@ pub(super) fn build(package: &Package, flags: &[&str]) -> Ended {
 fn building(package: &Package, flags: &[&str]) -> Command {
     let mut command = duovec();
     command.args(["build-engine", "--flavour", package.flavour.name()]).args(flags);
-    for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
-        command.arg(flag).arg(standins());
-    }
+    with_libraries(&mut command, &standins());
     if package.flavour == PlanFlavour::TensorRtRtx {
         // It knows no GPU of 9.0.
         command.env(FAULTS, "capability=120");
@@ -65,9 +63,7 @@ fn building(package: &Package, flags: &[&str]) -> Command {
 
 /// The manifest's plans.
 pub(super) fn plans(package: &Package) -> Vec<Value> {
-    let manifest = fs::read(package.package.file("manifest.json")).expect("it is there");
-    let manifest: Value = serde_json::from_slice(&manifest).expect("it is JSON");
-    manifest["plans"].as_array().expect("a list").clone()
+    manifest_of(package.package.path())["plans"].as_array().expect("a list").clone()
 }
 
 /// Names of the files with plans.
@@ -209,7 +205,7 @@ async fn fp8_is_for_those_who_name_it_and_has_tolerances_of_its_own() {
         let built = plans(&package);
         assert_eq!(built[0]["precision"], "fp8");
         assert_eq!(built[0]["model_file"], "model.fp8.onnx");
-        has(&package.refusal(""), &["computes in fp8: name it with --precision fp8"]);
+        has(&package.refusal("", &[]), &["computes in fp8: name it with --precision fp8"]);
         let server = package.serve("", &["--precision", "fp8"]);
         assert_eq!(ask(&server, 3, 30).await, 200);
         drop(server);
@@ -234,11 +230,11 @@ fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
     assert!(plans(&package).is_empty() && plans(&rtx).is_empty());
     // A plan that was built elsewhere.
     build(&package, &["--precision", "fp8"]).with_code(0);
-    for said in [package.refusal("capability=86"), package.check("capability=86").stdout] {
+    for said in [package.refusal("capability=86", &[]), package.check("capability=86").stdout] {
         has(&said, &[needed, "duovec stand-in has 8.6: use --precision f16"]);
     }
-    let mut command = package.command("check", "tensorrt", "capability=86");
-    let said = run(command.args(["--precision", "fp8", "--log-level", "off"])).stdout;
+    let more = ["--precision", "fp8", "--log-level", "off"];
+    let said = run(&mut package.own("check", "capability=86", &more)).stdout;
     has(&said, &["duovec stand-in has 8.6: use --precision f16"]);
     assert!(!said.contains("build-engine"), "no plan would ever run: {said}");
 }
@@ -249,8 +245,7 @@ async fn a_server_builds_the_plan_that_its_gpus_lack() {
         let package = with_graph(flavour);
         let editing = File::create(package.package.path().join(".lock")).expect("it is writable");
         editing.lock().expect("nobody has it");
-        let mut command = package.command("serve", flavour.name(), "");
-        let mut server = Server::spawn(command.args(["--build-plan", "true", "--devices", "0,1"]));
+        let mut server = package.spawn("", &["--build-plan", "true", "--devices", "0,1"]);
         // Another process has the package: the server waits for its plans.
         server.wait_for("another process is changing");
         let (status, health) = server.ask("/health", None).await;
@@ -272,8 +267,7 @@ async fn a_server_builds_the_plan_that_its_gpus_lack() {
 fn each_model_of_gpu_gets_a_plan_of_its_own() {
     let package = with_graph(PlanFlavour::TensorRt);
     let start = |faults: &str| {
-        let mut command = package.command("serve", "tensorrt", faults);
-        let _server = Server::ready(command.args(["--build-plan", "true", "--devices", "0,1"]));
+        package.spawn(faults, &["--build-plan", "true", "--devices", "0,1"]).wait_for("ready");
         let of = |plan: &Value| (plan["device"].clone(), plan["multiprocessors"].clone());
         plans(&package).iter().map(of).collect::<Vec<_>>()
     };
@@ -286,11 +280,10 @@ fn each_model_of_gpu_gets_a_plan_of_its_own() {
     package.package.manifest(|manifest| {
         manifest["plans"].as_array_mut().expect("a list").pop();
     });
-    let mut command = package.command("serve", "tensorrt", "unlike_devices");
-    let ended = run(command.args(["--port", "0", "--log-level", "off", "--devices", "0,1"]));
     let words =
         "was built for duovec stand-in with 4 multiprocessors, this GPU is Duovec stand-in with 4";
-    has(&ended.stderr, &[words, "--flavour tensorrt --device 1"]);
+    let said = package.refusal("unlike_devices", &["--devices", "0,1"]);
+    has(&said, &[words, "--flavour tensorrt --device 1"]);
 }
 
 #[test]
@@ -299,20 +292,15 @@ fn models_of_gpu_whose_plans_differ_get_equal_ones_by_the_commands_of_the_refusa
     let built = |flags: &[&str]| {
         run(building(&package, flags).env(FAULTS, "unlike_devices")).with_code(0);
     };
-    let serve = || {
-        let mut command = package.command("serve", "tensorrt", "unlike_devices");
-        command.args(["--devices", "0,1"]);
-        command
-    };
     built(&["--profiles", "own=1x8:4x16:16x64"]);
     built(&["--device", "1"]);
-    let ended = run(serve().args(["--port", "0", "--log-level", "off"]));
+    let said = package.refusal("unlike_devices", &["--devices", "0,1"]);
     let command = format!("duovec build-engine {} --flavour", package.package.path().display());
     let commands = format!(" with: {command} tensorrt && {command} tensorrt --device 1");
-    has(&ended.with_code(1).stderr, &["need plans of the same profiles", &commands]);
+    has(&said, &["need plans of the same profiles", &commands]);
     built(&[]);
     built(&["--device", "1"]);
-    drop(Server::ready(&mut serve()));
+    package.spawn("unlike_devices", &["--devices", "0,1"]).wait_for("ready");
 }
 
 /// Ways in which a plan whose entry fits is none for the library.
@@ -344,9 +332,8 @@ async fn a_plan_that_the_library_refuses_is_built_anew() {
             "build it anew with: duovec build-engine {} --flavour tensorrt",
             package.package.path().display()
         );
-        has(&package.refusal(""), &[file, &command]);
-        let mut command = package.command("serve", "tensorrt", "");
-        let mut server = Server::spawn(command.args(["--build-plan", "true"]));
+        has(&package.refusal("", &[]), &[file, &command]);
+        let mut server = package.spawn("", &["--build-plan", "true"]);
         server.wait_for("it is built anew");
         server.wait_for("ready");
         assert_eq!(ask(&server, 3, 30).await, 200);
@@ -361,8 +348,8 @@ fn a_plan_that_is_refused_again_is_built_only_once() {
     let package = with_graph(PlanFlavour::TensorRt);
     build(&package, &[]).with_code(0);
     let before = plans(&package);
-    let mut command = package.command("serve", "tensorrt", "deserialize_fails");
-    let ended = run(command.args(["--port", "0", "--build-plan", "true"]));
+    let more = ["--port", "0", "--build-plan", "true"];
+    let ended = run(&mut package.own("serve", "deserialize_fails", &more));
     let last = ended.with_code(1).stderr.lines().last().expect("a line");
     has(last, &["no plan could be built: "]);
     assert_eq!(ended.stderr.matches("it is built anew").count(), 1, "{}", ended.stderr);
@@ -373,9 +360,8 @@ fn a_plan_that_is_refused_again_is_built_only_once() {
 fn a_start_whose_plan_cannot_be_built_says_why() {
     let package = with_graph(PlanFlavour::TensorRt);
     let start = |why: &str| {
-        let mut command = package.command("serve", "tensorrt", "build_fails");
-        command.args(["--port", "0", "--log-level", "off", "--build-plan", "true"]);
-        has(&run(&mut command).with_code(1).stderr, &["no plan could be built: ", why]);
+        let said = package.refusal("build_fails", &["--build-plan", "true"]);
+        has(&said, &["no plan could be built: ", why]);
     };
     start("scripted: no implementation was found");
     // A folder that cannot be written, which is told before a build.
@@ -389,10 +375,9 @@ fn a_start_whose_plan_cannot_be_built_says_why() {
 async fn where_no_plan_can_be_built_auto_takes_the_cpu_and_says_why() {
     let package = Package::new(PlanFlavour::TensorRt);
     // OpenVINO must give the fixture's own numbers; the stand-in cannot read the fixture's graph.
-    let fixture = fs::read(tiny().join("manifest.json")).expect("it is there");
-    let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
+    let canary = manifest_of(&tiny())["canary"].take();
     package.package.manifest(|manifest| {
-        manifest["canary"] = fixture["canary"].clone();
+        manifest["canary"] = canary;
         manifest["plans"] = json!([]);
     });
     let mut command = package.command("serve", "auto", "");

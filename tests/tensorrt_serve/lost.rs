@@ -11,8 +11,7 @@ use crate::{AFTER_WARM_UP, Package, REQUESTS_MAX, ask};
 
 /// Server, health and the metric of lost GPUs of a start on two GPUs with these faults.
 async fn started(package: &Package, faults: &str, devices: &str) -> (Server, Value, String) {
-    let mut command = package.command("serve", "tensorrt", faults);
-    let mut server = Server::spawn(command.args(["--devices", devices]));
+    let mut server = package.spawn(faults, &["--devices", devices]);
     let said = server.wait_for("ready");
     assert_eq!(said["device"], "duovec stand-in", "{said}");
     assert_eq!(ask(&server, 3, 30).await, 200);
@@ -44,8 +43,7 @@ async fn the_gpus_that_are_left_at_the_start_serve_degraded() {
         let told = &health["tuning"]["lost_gpus"];
         assert_eq!((told.as_array().map(Vec::len), &told[0]["gpu"]), (Some(1), &json!(index)));
         assert!(told[0]["reason"].as_str().is_some_and(|text| text.contains(reason)), "{told}");
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0));
+        server.stop();
     }
 }
 
@@ -62,7 +60,7 @@ async fn a_sick_gpu_that_is_not_named_does_not_matter() {
 fn without_any_gpu_left_the_start_names_each() {
     let package = Package::new(PlanFlavour::TensorRt);
     let words = "GPU 0: cudaGetDeviceProperties failed: cudaErrorDevicesUnavailable";
-    has(&package.refusal("sick_device=0"), &[words]);
+    has(&package.refusal("sick_device=0", &[]), &[words]);
 }
 
 /// Waits until the workers of a lost GPU have ended: each notices at its next batch. Only in the
@@ -107,8 +105,7 @@ async fn a_gpu_that_is_lost_while_it_runs_leaves_the_others() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (_, health) = server.ask("/health", None).await;
         assert_eq!(health["workers"]["live"], 2, "no worker of the lost GPU came back: {health}");
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0));
+        server.stop();
     }
 }
 

@@ -7,7 +7,7 @@ use model::package::edit::PackageEditor;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
 
-use crate::support::{Server, has, run};
+use crate::support::{has, run};
 use crate::{Package, ask, flavours, standins};
 
 /// Files with kernels that lie in the package.
@@ -25,7 +25,7 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
     let refused = |change: Change<'_>| {
         let package = Package::new(PlanFlavour::TensorRt);
         package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
-        package.refusal("")
+        package.refusal("", &[])
     };
     let cases: [(&str, Change<'_>); 10] = [
         ("and needs that one, the library is", &|plan| {
@@ -65,7 +65,7 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
             manifest["plans"][0]["profiles"][profile]["length"]["max"] = 32.into();
         }
     });
-    assert!(short.refusal("").contains("ends at 32 tokens, the model takes 64"));
+    assert!(short.refusal("", &[]).contains("ends at 32 tokens, the model takes 64"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_plan_for_many_models_of_gpu_fits_each() {
 fn plans_of_tensorrt_rtx_fit_one_release_and_its_gpus() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
     for (fault, has) in [("capability=90", "9.0"), ("capability=75", "7.5")] {
-        for said in [package.check(fault).stdout, package.refusal(fault)] {
+        for said in [package.check(fault).stdout, package.refusal(fault, &[])] {
             let needed = "TensorRT-RTX runs on compute capability 8.0, 8.6, 8.9, 12.0, 12.1, ";
             let words = format!("duovec stand-in has {has}: use TensorRT, with --engine tensorrt");
             assert!(said.contains(&format!("{needed}{words}")), "{said}");
@@ -113,7 +113,7 @@ fn plans_of_tensorrt_rtx_fit_one_release_and_its_gpus() {
 #[tokio::test]
 async fn a_version_compatible_plan_may_run_its_code_when_the_manifest_says_so() {
     let package = Package::of(PlanFlavour::TensorRt, standins(), "host_code\n", "float32");
-    let said = package.refusal("");
+    let said = package.refusal("", &[]);
     assert!(said.contains("getEngineHostCodeAllowed() is false"), "{said}");
     package.package.manifest(|manifest| {
         manifest["plans"][0]["version"] = "10.0.0.1".into();
@@ -156,8 +156,8 @@ fn what_the_library_says_while_plans_are_loaded_is_in_the_log() {
             ("deserialize_errs", "scripted: a part of the plan is passed over"),
         ] {
             let package = Package::new(flavour);
-            let mut command = package.command("check", flavour.name(), fault);
-            let said = run(command.args(["--devices", "0,1", "--log-level", "warn"]));
+            let more = ["--devices", "0,1", "--log-level", "warn"];
+            let said = run(&mut package.own("check", fault, &more));
             // Once for each GPU, although the other one loads its plan at the same time.
             assert_eq!(said.with_code(0).stderr.matches(words).count(), 2, "{}", said.stderr);
         }
@@ -169,12 +169,10 @@ fn kernels_of_an_earlier_start_are_used_where_they_fit() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
     package.package.manifest(|manifest| manifest["plans"][0]["compute_capabilities"] = json!([]));
     let start = |faults: &str| {
-        let mut command = package.command("serve", "tensorrt-rtx", faults);
-        let mut server = Server::spawn(command.args(["--max-batch-tokens", "512"]));
+        let mut server = package.spawn(faults, &["--max-batch-tokens", "512"]);
         let said = server.wait_for("kernels of GPU 0: ")["message"].as_str().map(str::to_owned);
         server.wait_for("ready");
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0));
+        server.stop();
         said.expect("a text")
     };
     assert!(start("").contains("none are kept for this plan, GPU, driver and release"));
@@ -196,7 +194,6 @@ fn kernels_are_kept_while_another_process_changes_the_package() {
     let package = Package::new(PlanFlavour::TensorRtRtx);
     let _editor = PackageEditor::open(package.package.path()).expect("nobody else has it");
     let server = package.serve("", &["--devices", "0,1", "--max-batch-tokens", "512"]);
-    server.signal("TERM");
-    assert_eq!(server.wait().code(), Some(0));
+    server.stop();
     assert_eq!(kernel_files(&package).len(), 1, "both GPUs have the same");
 }

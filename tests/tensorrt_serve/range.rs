@@ -3,7 +3,7 @@
 use model::package::manifest::plan::PlanFlavour;
 
 use crate::support::{duovec, run};
-use crate::{FAULTS, Package, ask, standins};
+use crate::{FAULTS, Package, ask, standins, with_libraries};
 
 /// A driver for CUDA 12.4 takes no runtime of CUDA 13.
 const OLD_DRIVER: &str = "driver_version=12040";
@@ -23,8 +23,7 @@ async fn tensorrt_10_and_cuda_12_serve_the_same_rows() {
         let (_, health) = server.ask("/health", None).await;
         let captured = health["tuning"]["engine_figures"]["captured_graphs"].as_u64();
         assert!(captured > Some(0), "{health}");
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0));
+        server.stop();
     }
 }
 
@@ -47,7 +46,7 @@ fn a_plan_of_the_other_major_version_is_refused_by_name() {
     package.libraries = standins();
     let said = package.check("").stdout;
     assert!(said.contains("none  plan standin.plan on device 0: it was built by version 10."));
-    assert!(package.refusal("").contains("the library is 11."));
+    assert!(package.refusal("", &[]).contains("the library is 11."));
 }
 
 #[test]
@@ -55,9 +54,8 @@ fn a_driver_that_is_too_old_for_all_runtimes_is_told() {
     let package = Package::new(PlanFlavour::TensorRt);
     let said = package.check("driver_version=11080").stdout;
     assert!(said.contains("BAD   driver: for CUDA up to 11.8, which is older than"), "{said}");
-    let mut command = package.command("serve", "tensorrt", "driver_version=11080");
-    let ended = run(command.args(["--port", "0", "--log-level", "off"]));
-    assert!(ended.stderr.contains("cudaErrorInsufficientDriver"), "{}", ended.stderr);
+    let said = package.refusal("driver_version=11080", &[]);
+    assert!(said.contains("cudaErrorInsufficientDriver"), "{said}");
 }
 
 #[test]
@@ -72,15 +70,11 @@ fn a_gpu_for_which_library_driver_or_precision_are_too_old_is_told_by_name() {
         (&new, "capability=75", "bf16", "8.0 or later, duovec stand-in has 7.5".to_owned()),
     ];
     for (package, faults, precision, words) in cases {
-        let mut command = package.command("serve", "tensorrt", faults);
-        let command = command.args(["--port", "0", "--log-level", "off", "--precision", precision]);
-        let said = run(command.args(["--build-plan", "true"])).stderr;
+        let said = package.refusal(faults, &["--precision", precision, "--build-plan", "true"]);
         assert!(said.contains(&words), "{faults}: '{words}' is not in: {said}");
         let mut command = duovec();
         command.args(["build-engine", "--precision", precision]).arg(package.package.path());
-        for flag in ["--tensorrt-library-dir", "--cuda-library-dir"] {
-            command.arg(flag).arg(&package.libraries);
-        }
+        with_libraries(&mut command, &package.libraries);
         let built = run(command.env(FAULTS, faults)).stderr;
         assert!(built.contains(&words), "{faults}: '{words}' is not in: {built}");
     }

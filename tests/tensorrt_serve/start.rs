@@ -1,8 +1,6 @@
 //! What a start decides: how many workers a GPU gets, what runs rows that are not finite again,
 //! whether long texts get their golden numbers, and which outputs a plan must have.
 
-use std::fs;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duovec::engine::fake::{expected_dense, expected_token_vectors};
@@ -11,7 +9,7 @@ use model::package::canary::long_text;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
 
-use crate::support::{Server, tiny};
+use crate::support::{Server, manifest_of, tiny};
 use crate::{
     AFTER_WARM_UP, HIDDEN, MAX_TOKENS, Package, REQUESTS_MAX, WORKERS, ask, compare,
     expected_sparse, flavours, ids_of, standins,
@@ -21,8 +19,7 @@ use crate::{
 async fn the_workers_of_each_gpu_are_measured() {
     let package = Package::new(PlanFlavour::TensorRt);
     // Each stream of the stand-in has the GPU for itself, so more workers always do more.
-    let mut command = package.command("serve", "tensorrt", "run_us=3000");
-    let command = command.args(["--max-batch-tokens", "512"]);
+    let mut command = package.own("serve", "run_us=3000", &["--max-batch-tokens", "512"]);
     let mut server = Server::spawn(command.env_remove(WORKERS));
     server.wait_for("ready");
     let (_, health) = server.ask("/health", None).await;
@@ -35,8 +32,7 @@ async fn the_workers_of_each_gpu_are_measured() {
 /// A package whose canary is between what the stand-in gives and what the graph gives on a CPU.
 fn for_both_engines() -> Package {
     let package = Package::new(PlanFlavour::TensorRt);
-    let fixture = fs::read(tiny().join("manifest.json")).expect("it is there");
-    let fixture: Value = serde_json::from_slice(&fixture).expect("it is JSON");
+    let fixture = manifest_of(&tiny());
     package.package.manifest(|manifest| {
         let canary = &mut manifest["canary"];
         let ids: Vec<u32> = serde_json::from_value(canary["token_ids"].clone()).expect("ids");
@@ -89,7 +85,7 @@ fn golden_numbers_of_the_longest_text_show_a_plan_that_is_wrong_in_long_rows_alo
         manifest["canary"]["longest"] = golden;
     });
     drop(package.serve("", &[]));
-    let said = package.refusal(wrong);
+    let said = package.refusal(wrong, &[]);
     assert!(said.contains("golden numbers of a text of 64 tokens"), "{said}");
 }
 
@@ -128,6 +124,5 @@ async fn vectors_of_tokens_come_with_the_texts_that_ask_for_them() {
 async fn the_process_ends_without_the_exit_handlers_of_libraries_that_threads_may_be_in() {
     let package = Package::new(PlanFlavour::TensorRt);
     let server = package.serve("aborts_at_exit", &[]);
-    server.signal("TERM");
-    assert_eq!(server.wait().code(), Some(0));
+    server.stop();
 }

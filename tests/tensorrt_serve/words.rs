@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use vectors::sparse::{self, Selection};
 
 use crate::support::{Broken, Server, has};
-use crate::{HIDDEN, MAX_TOKENS, Package, builds, flavours, ids_of, standins};
+use crate::{HIDDEN, MAX_TOKENS, Package, builds, flavours, floats, ids_of, standins};
 
 /// Of a text, fewer than many texts have tokens.
 const KEPT: usize = 12;
@@ -60,9 +60,7 @@ async fn ask(server: &Server, texts: u32) {
         let (indices, values): (Vec<u32>, Vec<f32>) = expected(ids).into_iter().unzip();
         let found = &item["sparse_values"];
         assert_eq!(found["indices"], json!(indices));
-        let list = found["values"].as_array().expect("a list");
-        let numbers: Vec<f32> = list.iter().map(|one| one.as_f64().expect("a") as f32).collect();
-        assert_eq!(numbers, values);
+        assert_eq!(floats(&found["values"]), values);
     }
 }
 
