@@ -6,7 +6,7 @@ use crate::support::{Answer, DENSE, ROUTES, SPARSE, Server, number};
 
 /// One with the smallest cache that there may be.
 fn with_cache() -> Server {
-    Server::set(|set| set.cache_bytes = number(1 << 16))
+    Server::set(|set| set.queue.cache_bytes = number(1 << 16))
 }
 
 /// What the answer says of the cache.

@@ -167,7 +167,7 @@ fn late_chunking_makes_no_text_that_is_larger_than_an_item() {
 
 #[test]
 fn kept_rows_of_chunks_are_those_of_the_same_chunks_only() {
-    let server = Server::set(|set| set.cache_bytes = number(1 << 20));
+    let server = Server::set(|set| set.queue.cache_bytes = number(1 << 20));
     let ask = |chunking: &Value| {
         let answer = server.post(BOTH, &json!({"input": "one two three", "chunking": chunking}));
         let timing = answer.header("server-timing").expect("it is told").to_owned();

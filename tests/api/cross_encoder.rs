@@ -26,13 +26,9 @@ fn sigmoid(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-fn server() -> Server {
-    Server::set(|set| set.gives = Gives::Scores)
-}
-
 #[test]
 fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
-    let server = server();
+    let server = Server::of(Gives::Scores);
     let logits = DOCUMENTS.map(|document| logit(QUERY, document));
     let body = json!({"query": QUERY, "documents": DOCUMENTS});
     for score in [Value::Null, json!("cross-encoder")] {
@@ -60,10 +56,7 @@ fn each_document_is_read_with_the_query_and_scored_by_its_probability() {
 
 #[test]
 fn as_many_texts_as_info_tells_are_ranked() {
-    let server = Server::set(|set| {
-        set.gives = Gives::Scores;
-        set.http.max_items = number(4);
-    });
+    let server = Server::with(Gives::Scores, |set| set.http.max_items = number(4));
     let told = server.get("/info").ok()["max_client_batch_size"].take();
     let told = told.as_u64().expect("a number") as usize;
     for (texts, status) in [(told, 200), (told + 1, 400)] {
@@ -74,7 +67,7 @@ fn as_many_texts_as_info_tells_are_ranked() {
 
 #[test]
 fn a_pair_has_one_score_alone_and_among_others() {
-    let server = server();
+    let server = Server::of(Gives::Scores);
     let alone = |document: &&str| {
         let body = json!({"query": QUERY, "documents": [document]});
         server.post(RERANK, &body).ok()["results"][0]["relevance_score"].clone()
@@ -101,7 +94,7 @@ fn a_pair_has_one_score_alone_and_among_others() {
 
 #[test]
 fn the_longer_text_is_cut_first_unless_the_request_forbids_it() {
-    let server = server();
+    let server = Server::of(Gives::Scores);
     let post = |query: &str, document: &str, truncate: bool| {
         let documents = ["one", document];
         let body = json!({"query": query, "documents": documents, "truncate": truncate});
@@ -119,7 +112,7 @@ fn the_longer_text_is_cut_first_unless_the_request_forbids_it() {
 /// A long text is tokenized on other threads, with places in the queue for its pairs.
 #[test]
 fn a_long_query_is_in_every_pair() {
-    let server = server();
+    let server = Server::of(Gives::Scores);
     let body = json!({"query": "a ".repeat(10_000), "documents": DOCUMENTS});
     let answer = server.post(RERANK, &body).ok();
     assert_eq!(answer["results"].as_array().map(Vec::len), Some(DOCUMENTS.len()));

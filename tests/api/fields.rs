@@ -132,7 +132,7 @@ fn words_of_other_services_for_the_use_of_texts_mean_what_they_say() {
 
 #[test]
 fn passages_have_no_prompt_where_the_model_has_one_for_queries_alone() {
-    let server = Server::set(|set| set.gives = Gives::Dense);
+    let server = Server::of(Gives::Dense);
     for (field, value, tokens) in [
         ("user", Value::Null, 4),
         ("input_type", "query".into(), 4),

@@ -7,13 +7,11 @@ use crate::support::{CUT, Gives, HIDDEN, Server, rows};
 use crate::tei::is_refused;
 
 fn server(gives: &str) -> Server {
-    Server::set(|set| {
-        set.gives = match gives {
-            "both" => Gives::DenseAndSparse,
-            "dense" => Gives::Dense,
-            "words" => Gives::Words,
-            _ => Gives::Scores,
-        };
+    Server::of(match gives {
+        "both" => Gives::DenseAndSparse,
+        "dense" => Gives::Dense,
+        "words" => Gives::Words,
+        _ => Gives::Scores,
     })
 }
 

@@ -40,7 +40,7 @@ fn a_name_tells_of_no_prompt_that_the_model_lacks() {
     for (gives, listed, query) in
         [(Gives::Dense, 2, json!("query")), (Gives::Words, 1, json!(null))]
     {
-        let server = Server::set(|set| set.gives = gives);
+        let server = Server::of(gives);
         let list = server.get("/v1/models").ok();
         assert_eq!(list["data"].as_array().map(Vec::len), Some(listed), "{gives:?}");
         let path = |end: &str| format!("/v1/models/{MODEL}{end}");

@@ -55,7 +55,7 @@ fn every_type_is_what_it_says_on_every_dense_route_as_a_list_and_in_base64() {
 
 #[test]
 fn bytes_and_bits_of_a_length_without_ranges_are_refused_with_the_lengths_that_have_them() {
-    let server = Server::set(|set| set.gives = Gives::Dense);
+    let server = Server::of(Gives::Dense);
     for numbers in ["int8", "uint8", "binary", "ubinary"] {
         let whole = json!({"input": "a", "output_dtype": numbers});
         server.post(DENSE, &whole).ok();

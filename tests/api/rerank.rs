@@ -163,7 +163,7 @@ fn documents_are_returned_as_they_were_sent() {
 
 #[test]
 fn a_model_without_lexical_weights_scores_by_dense_vectors() {
-    let server = Server::set(|set| set.gives = Gives::Dense);
+    let server = Server::of(Gives::Dense);
     let answer = server.post(RERANK, &ask(json!({}))).ok();
     assert_eq!(answer["score"], "dense");
     for score in ["lexical", "hybrid", "tokens"] {
@@ -233,9 +233,7 @@ fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
 
 #[test]
 fn an_answer_with_texts_must_find_room_before_the_model_runs() {
-    let server = Server::set(|set| {
-        set.door.max_inflight_bytes = number(3_500_000);
-    });
+    let server = Server::set(|set| set.door.max_inflight_bytes = number(3_500_000));
     let documents = vec!["\u{1} a".repeat(100_000); 2];
     let body = |with: bool| {
         json!({"query": "a", "documents": documents, "return_documents": with}).to_string()

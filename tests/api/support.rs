@@ -24,12 +24,8 @@ use scheduling::batch::cost::{CostModel, Fit};
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{TokenIds, Vectors};
 use serde_json::Value;
-use settings::limits::{
-    Bounded, CacheBytes, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers,
-};
-use settings::{
-    Address, Config, DoorConfig, HttpConfig, OptimizeFor, SpecialTokenText, TokenInput,
-};
+use settings::limits::{Bounded, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers};
+use settings::{Address, Config, OptimizeFor, SpecialTokenText, TokenInput};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -92,36 +88,6 @@ pub(crate) struct Server {
     _folder: TempDir,
 }
 
-/// What a server is told and given before it starts.
-pub(crate) struct Setup {
-    pub(crate) http: HttpConfig,
-    pub(crate) door: DoorConfig,
-    pub(crate) model_aliases: Vec<String>,
-    pub(crate) token_input: TokenInput,
-    /// No rows are kept without it.
-    pub(crate) cache_bytes: CacheBytes,
-    pub(crate) gives: Gives,
-}
-
-impl Setup {
-    /// No time is short, since the machine may be busy, and token ids are those of the model.
-    fn new() -> Self {
-        let http = HttpConfig {
-            request_timeout: number(PATIENCE.as_secs() * 1000),
-            deep_health_timeout: number(PATIENCE.as_secs() * 1000),
-            ..HttpConfig::default()
-        };
-        Self {
-            http,
-            door: DoorConfig::default(),
-            model_aliases: Vec::new(),
-            token_input: TokenInput::Model,
-            cache_bytes: CacheBytes::DEFAULT,
-            gives: Gives::DenseAndSparse,
-        }
-    }
-}
-
 /// A setting's value, whatever its range.
 pub(crate) fn number<const MIN: u64, const MAX: u64, const DEFAULT: u64>(
     value: u64,
@@ -136,34 +102,39 @@ impl Server {
     }
 
     /// A server that is ready and was told what `change` says.
-    pub(crate) fn set(change: impl FnOnce(&mut Setup)) -> Self {
-        let server = Self::start(change);
+    pub(crate) fn set(change: impl FnOnce(&mut Config)) -> Self {
+        Self::with(Gives::DenseAndSparse, change)
+    }
+
+    /// A server that is ready, of a model that gives this.
+    pub(crate) fn of(gives: Gives) -> Self {
+        Self::with(gives, |_| {})
+    }
+
+    pub(crate) fn with(gives: Gives, change: impl FnOnce(&mut Config)) -> Self {
+        let server = Self::start(gives, change);
         server.become_ready();
         server
     }
 
     /// A server whose model is being loaded.
     pub(crate) fn loading() -> Self {
-        Self::start(|_| {})
+        Self::start(Gives::DenseAndSparse, |_| {})
     }
 
-    fn start(change: impl FnOnce(&mut Setup)) -> Self {
-        let mut setup = Setup::new();
-        change(&mut setup);
-        let config = Config {
-            http: setup.http,
-            door: setup.door,
-            model_aliases: setup.model_aliases,
-            token_input: setup.token_input,
-            ..Config::default()
-        };
+    /// Token ids are those of the model, and no time is short, since the machine may be busy.
+    fn start(gives: Gives, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config { token_input: TokenInput::Model, ..Config::default() };
+        config.http.request_timeout = number(PATIENCE.as_secs() * 1000);
+        config.http.deep_health_timeout = number(PATIENCE.as_secs() * 1000);
+        change(&mut config);
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
-        let (folder, package) = package(setup.gives);
+        let (folder, package) = package(gives);
         let controls = Arc::new(Controls::default());
-        let engine: Arc<dyn Engine> = Arc::new(TestEngine::new(Arc::clone(&controls), setup.gives));
+        let engine: Arc<dyn Engine> = Arc::new(TestEngine::new(Arc::clone(&controls), gives));
         let workers: Workers = number(WORKERS);
         let scheduling = SchedulerConfig {
-            cache_bytes: setup.cache_bytes,
+            cache_bytes: config.queue.cache_bytes,
             interactive_p99: InteractiveP99Ms::DEFAULT,
             ..SchedulerConfig::new(workers)
         };

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
-use settings::TlsFiles;
+use settings::{Config, TlsFiles};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use crate::http_2_client::{begin, head, localhost, trusting, write_pair};
-use crate::support::{DENSE, PATIENCE, Server, Setup, TEXT, post, runtime};
+use crate::support::{DENSE, PATIENCE, Server, TEXT, post, runtime};
 
 /// A server with a certificate of its own.
 pub(crate) struct Secure {
@@ -34,7 +34,7 @@ impl Secure {
         Self::set(|_| {})
     }
 
-    pub(crate) fn set(change: impl FnOnce(&mut Setup)) -> Self {
+    pub(crate) fn set(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name| folder.path().join(name);
         let files = TlsFiles { cert: path("cert.pem"), key: path("key.pem") };

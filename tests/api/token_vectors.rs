@@ -97,7 +97,7 @@ fn a_chunk_has_those_of_its_own_tokens() {
 
 #[test]
 fn texts_with_and_without_them_share_neither_a_run_nor_a_kept_row() {
-    let server = Server::set(|set| set.cache_bytes = number(1 << 20));
+    let server = Server::set(|set| set.queue.cache_bytes = number(1 << 20));
     server.hold();
     let bodies = [r#"{"input":"one"}"#, r#"{"input":"one","token_vectors":true}"#];
     let streams = [0, 1, 0, 1].map(|body| server.open(post(BOTH, "", bodies[body])));
@@ -141,7 +141,7 @@ fn what_cannot_be_answered_is_refused() {
     let table = json!({"input": "one", "input_type": "query", "lexical": "table",
                        "token_vectors": true});
     server.post(SPARSE, &table).refused("invalid_value", "lexical").says("leave one of them out");
-    let dense_only = Server::set(|set| set.gives = Gives::Dense);
+    let dense_only = Server::of(Gives::Dense);
     let asked = json!({"input": "a", "token_vectors": true});
     let refused = dense_only.post(DENSE, &asked);
     refused.refused("invalid_value", "token_vectors").says("leave token_vectors out");

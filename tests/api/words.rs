@@ -33,13 +33,9 @@ fn weights(item: &Value) -> BTreeMap<u32, f32> {
     pairs(item).into_iter().collect()
 }
 
-fn server() -> Server {
-    Server::set(|set| set.gives = Gives::Words)
-}
-
 #[test]
 fn a_text_has_the_same_words_alone_and_among_others() {
-    let server = server();
+    let server = Server::of(Gives::Words);
     for text in TEXTS {
         let answer = server.post(SPARSE, &json!({"input": text})).ok();
         assert_eq!(weights(&answer["data"][0]), words(text), "{text}");
@@ -67,10 +63,7 @@ fn a_text_has_the_same_words_alone_and_among_others() {
 
 #[test]
 fn kept_rows_have_their_words() {
-    let server = Server::set(|set| {
-        set.gives = Gives::Words;
-        set.cache_bytes = number(1 << 20);
-    });
+    let server = Server::with(Gives::Words, |set| set.queue.cache_bytes = number(1 << 20));
     let mut first = 0;
     for round in 0..2 {
         let answer = server.post(SPARSE, &json!({"input": TEXTS}));
@@ -86,7 +79,7 @@ fn kept_rows_have_their_words() {
 
 #[test]
 fn a_question_is_looked_up_and_nothing_runs() {
-    let server = server();
+    let server = Server::of(Gives::Words);
     let before = server.engine().runs().len();
     for more in [json!({}), json!({"lexical": "table"})] {
         let body = joined(json!({"input": TEXTS, "input_type": "query"}), &more);
@@ -107,7 +100,7 @@ fn a_question_is_looked_up_and_nothing_runs() {
 
 #[test]
 fn documents_are_sorted_by_a_query_that_does_not_run() {
-    let server = server();
+    let server = Server::of(Gives::Words);
     let (query, documents) = ("three words", ["words words here", "three", "text"]);
     let answer = server.post("/v1/rerank", &json!({"query": query, "documents": documents})).ok();
     assert_eq!(answer["score"], "lexical");
@@ -125,7 +118,7 @@ fn documents_are_sorted_by_a_query_that_does_not_run() {
 
 #[test]
 fn fields_that_need_places_of_words_are_refused() {
-    let server = server();
+    let server = Server::of(Gives::Words);
     let refused = r#"
         {"input":"one two","offsets":true} | invalid_value offsets | have no place in it
         {"input":["one"],"late_chunking":true} | invalid_value late_chunking | leave late_chunking
