@@ -1,7 +1,7 @@
 //! Requests that are sent ahead of the answers to earlier ones, and heads at the limits of
 //! HTTP/1.1: each request is answered as if it had come alone.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fastrand::Rng;
 use settings::secret::ApiKey;
 
 use crate::fuzz::{GOOD_ENDS, chunked};
-use crate::support::{Answer, DENSE, PATIENCE, SPARSE, Server, TEXT, Talk, head, number};
+use crate::support::{Answer, DENSE, SPARSE, Server, TEXT, Talk, head, number, said_within};
 use testing::{pick, run_for};
 
 const LIVE: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -164,10 +164,7 @@ fn empty_lines_before_a_request_begin_no_head() {
     let server = Server::set(|set| set.http.head_timeout = number(100));
     let mut stream = server.open("\r\n");
     for _ in 0..2 {
-        stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
-        let silent = stream.read(&mut [0; 1]).expect_err("nothing was asked");
-        assert_eq!(silent.kind(), ErrorKind::WouldBlock);
-        stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+        assert_eq!(said_within(&mut stream, Duration::from_millis(300)), "");
         stream.say(format!("\r\n\r\n{LIVE}\r\n"));
         stream.answer().ok();
     }

@@ -42,7 +42,7 @@ pub(crate) use crate::package::{
     ALIAS, CANARY, CUT, Gives, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
 };
 pub(crate) use answer::Answer;
-pub(crate) use bare::{Talk, get, head, post};
+pub(crate) use bare::{Talk, get, head, post, said_within};
 pub(crate) use testing::{joined, rows};
 pub(crate) use values::{decode, floats, pairs};
 

@@ -1,7 +1,5 @@
 //! SIGTERM under load: health says no first, every answer closes its connection, none is lost.
 
-use std::io::Write;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -80,9 +78,7 @@ async fn health_says_no_before_requests_are_refused() {
 #[tokio::test]
 async fn a_second_signal_is_heard_at_the_step_from_the_drain_to_the_end() {
     let mut server = ready_fake(&["--drain-delay-ms", "700"]);
-    let mut half = TcpStream::connect(server.address).expect("it listens");
-    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
-    half.write_all(head.as_bytes()).expect("it is open");
+    let _half = server.half_a_request();
     server.signal("TERM");
     server.wait_for("draining");
     server.signal("TERM");

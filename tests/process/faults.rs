@@ -2,7 +2,6 @@
 //! many connections, bodies that are made to fill the memory.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -66,9 +65,7 @@ async fn a_signal_behind_a_fault_does_not_hide_it() {
     let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
     let mut server = ready_fake(&more);
     // The end waits for a body that never comes.
-    let mut half = TcpStream::connect(server.address).expect("it listens");
-    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
-    half.write_all(head.as_bytes()).expect("it is open");
+    let _half = server.half_a_request();
     assert_eq!(ask(&server).await.0, 503);
     tokio::time::sleep(Duration::from_millis(700)).await;
     server.signal("TERM");

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use testing::joined;
 
 use super::support::{Broken, Ended, Server, assert_says, client, duovec, has, quick, run, tiny};
 
@@ -142,55 +143,47 @@ fn a_start_says_how_many_keys_there_are_or_that_everyone_may_use_the_server() {
 
 #[test]
 fn what_is_missing_changed_or_computes_otherwise_is_named_and_refused() {
-    let manifest = |field: &'static str, value: Value| {
-        move |package: &Broken| package.manifest(|manifest| manifest[field] = value.clone())
+    let read = |package: &Broken| fs::read(package.file("model.onnx")).expect("it is there");
+    let write = |name: &'static str, text: &'static str| {
+        move |package: &Broken| fs::write(package.file(name), text).expect("it is written")
     };
+    let with = |more: Value| {
+        move |package: &Broken| package.manifest(|all| *all = joined(all.take(), &more))
+    };
+    let remove = |package: &Broken| fs::remove_file(package.file("model.onnx")).expect("it was");
     let flip = |package: &Broken| {
-        let mut bytes = fs::read(package.file("model.onnx")).expect("it is there");
+        let mut bytes = read(package);
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(package.file("model.onnx"), bytes).expect("it is written");
     };
     let cut = |package: &Broken| {
-        let bytes = fs::read(package.file("model.onnx")).expect("it is there");
+        let bytes = read(package);
         package.replace("model.onnx", &bytes[..bytes.len() / 2]);
     };
-    let write = |name: &'static str, text: &'static str| {
-        move |package: &Broken| fs::write(package.file(name), text).expect("it is written")
+    let empty = |package: &Broken| package.replace("model.onnx", b"");
+    let text = |package: &Broken| package.replace("model.onnx", b"this is a text");
+    let turn = |package: &Broken| {
+        package.manifest(|all| all["canary"]["dense"].as_array_mut().expect("a list").reverse());
     };
+    let dense = with(json!({"outputs": {"dense": "float16"}}));
+    let weights = with(json!({"outputs": {"token_weights": "float16"}}));
     type Fault<'a> = (&'a dyn Fn(&Broken), &'a [&'a str]);
     let faults: [Fault<'_>; 13] = [
-        (
-            &|package| fs::remove_file(package.file("model.onnx")).expect("it was there"),
-            &["model.onnx is missing", "remove its folder and start again"],
-        ),
+        (&remove, &["model.onnx is missing", "remove its folder and start again"]),
         (&write("tokenizer.json", "{}"), &["tokenizer.json has 2 bytes", "remove its folder"]),
         (&flip, &["model.onnx has SHA-256", "the manifest says", "remove its folder"]),
         (&write("manifest.json", "{"), &["manifest.json", "EOF"]),
-        (&manifest("format_version", 9.into()), &["format_version is 9"]),
+        (&with(json!({"format_version": 9})), &["format_version is 9"]),
         // With the command that makes it anew.
-        (&manifest("format_version", 1.into()), &["format_version is 1", "scripts/export_onnx.py"]),
+        (&with(json!({"format_version": 1})), &["format_version is 1", "scripts/export_onnx.py"]),
         (&cut, &["model.onnx", "not a graph OpenVINO can read"]),
-        (&|package| package.replace("model.onnx", b""), &["model.onnx"]),
-        (&|package| package.replace("model.onnx", b"this is a text"), &["model.onnx"]),
-        (
-            &|package| package.manifest(|all| all["outputs"]["dense"] = "float16".into()),
-            &["model.onnx", "output 'dense' is F32 of rank"],
-        ),
-        (
-            &|package| package.manifest(|all| all["outputs"]["token_weights"] = "float16".into()),
-            &["model.onnx", "output 'token_weights' is F32 of rank"],
-        ),
-        (
-            &|package| {
-                let reverse = |all: &mut Value| {
-                    all["canary"]["dense"].as_array_mut().expect("a list").reverse();
-                };
-                package.manifest(reverse);
-            },
-            &["golden numbers", "dense cosine"],
-        ),
-        (&manifest("vocab_size", 444.into()), &["tokenizer.json", "443", "444", "vocabular"]),
+        (&empty, &["model.onnx"]),
+        (&text, &["model.onnx"]),
+        (&dense, &["model.onnx", "output 'dense' is F32 of rank"]),
+        (&weights, &["model.onnx", "output 'token_weights' is F32 of rank"]),
+        (&turn, &["golden numbers", "dense cosine"]),
+        (&with(json!({"vocab_size": 444})), &["tokenizer.json", "443", "444", "vocabular"]),
     ];
     for (fault, words) in faults {
         let package = Broken::new();

@@ -2,8 +2,8 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
@@ -187,6 +187,14 @@ impl Server {
     /// Sends such a request, whose answer is for the caller to wait for.
     pub(crate) fn begin(&self, text: &str) -> JoinHandle<reqwest::Result<Response>> {
         tokio::spawn(self.text(text).send())
+    }
+
+    /// A request whose body never comes whole.
+    pub(crate) fn half_a_request(&self) -> TcpStream {
+        let mut half = TcpStream::connect(self.address).expect("it listens");
+        let head = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+        half.write_all(head.as_bytes()).expect("it is open");
+        half
     }
 
     /// The body of the answer to a GET.

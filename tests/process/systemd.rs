@@ -1,8 +1,6 @@
 //! The unit in `deploy/`, and what the process tells its service manager.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -76,19 +74,13 @@ fn the_manager_hears_of_readiness_life_and_end() {
 
 const PERIOD: Duration = Duration::from_millis(100);
 
-#[test]
-fn a_worker_that_is_stuck_gives_no_sign_of_life() {
+#[tokio::test]
+async fn a_worker_that_is_stuck_gives_no_sign_of_life() {
     let manager = Manager::new();
     let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200"];
     let server = manager.start(PERIOD, &more);
     assert_eq!(manager.next(), "READY=1");
-    let body = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 13\r\nconnection: close\
-                \r\n\r\n{\"input\":\"a\"}";
-    let mut connection = TcpStream::connect(server.address).expect("it listens");
-    connection.write_all(body.as_bytes()).expect("it is open");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).expect("it is answered");
-    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert_eq!(server.text("a").send().await.expect("an answer").status(), 503);
     // One may have been on its way when the worker was given up; then silence for ten periods.
     thread::sleep(PERIOD);
     manager.said();

@@ -2,6 +2,7 @@
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 
@@ -45,6 +46,18 @@ impl Server {
         let _ = stream.write_all(bytes);
         stream.rest()
     }
+}
+
+/// What the server says within that time.
+pub(crate) fn said_within(stream: &mut TcpStream, time: Duration) -> String {
+    stream.set_read_timeout(Some(time)).expect("it is a socket");
+    let mut said = [0; 4096];
+    let length = match stream.read(&mut said) {
+        Err(error) if is_silence(&error) => 0,
+        other => other.expect("the connection is not cut"),
+    };
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    String::from_utf8_lossy(&said[..length]).into_owned()
 }
 
 /// What both sides say on a connection.
