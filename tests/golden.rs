@@ -88,29 +88,24 @@ fn package() -> ModelPackage {
         .expect("the default package is there: run scripts/test.sh")
 }
 
-fn engine(package: &ModelPackage, precision: PrecisionChoice) -> OpenVinoEngine {
-    rescuing_engine(package, precision, RescueChoice::None)
-}
-
-fn rescuing_engine(
+/// One with a worker of two threads, or of as many as `threads` says.
+fn engine(
     package: &ModelPackage,
     precision: PrecisionChoice,
     rescue: RescueChoice,
-) -> OpenVinoEngine {
-    split_engine(package, precision, rescue, Split { workers: 1, threads: 2 })
-}
-
-fn split_engine(
-    package: &ModelPackage,
-    precision: PrecisionChoice,
-    rescue: RescueChoice,
-    split: Split,
+    threads: Option<usize>,
 ) -> OpenVinoEngine {
     let library_dir = env::var_os("DUOVEC_OPENVINO_LIBRARY_DIR").map(PathBuf::from);
     let clock = Arc::new(RealClock::new());
+    let split = Split { workers: 1, threads: threads.unwrap_or(2) };
     OpenVinoModel::read(package, library_dir.as_deref(), precision, rescue, clock)
         .and_then(|mut model| model.compile(split))
         .expect("the engine loads: run scripts/test.sh")
+}
+
+/// The largest difference of two numbers at the same place.
+fn apart(some: &[f32], others: &[f32]) -> f32 {
+    some.iter().zip(others).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn tokenize(package: &ModelPackage, golden: &Golden) -> Vec<Tokenized> {
@@ -226,7 +221,7 @@ fn each_precision_agrees_with_the_reference_alone_and_in_mixed_batches() {
         (PrecisionChoice::F32, LEAST_COSINE_F32, LARGEST_WEIGHT_ERROR_F32),
         (PrecisionChoice::Auto, LEAST_COSINE, served_error),
     ] {
-        let engine = engine(&package, choice);
+        let engine = engine(&package, choice, RescueChoice::None, None);
         let mut session = open(&engine);
         for rows in [1, MIXED_ROWS] {
             let vectors = run(&mut *session, &tokenized, &order, rows);
@@ -247,7 +242,7 @@ fn each_precision_agrees_with_the_reference_alone_and_in_mixed_batches() {
 fn late_chunks_are_those_of_the_reference_whatever_stands_beside_them() {
     let (golden, package) = (golden(), package());
     let tokenized = tokenize(&package, &golden);
-    let engine = engine(&package, PrecisionChoice::F32);
+    let engine = engine(&package, PrecisionChoice::F32, RescueChoice::None, None);
     let mut session = open(&engine);
     let short = tokenized.iter().map(|item| &item.ids).filter(|ids| ids.len() < ROW_TOKENS);
     let long = golden.items.iter().zip(&tokenized).filter(|(item, _)| !item.parts.is_empty());
@@ -275,8 +270,7 @@ fn late_chunks_are_those_of_the_reference_whatever_stands_beside_them() {
             assert!(to_golden >= LEAST_COSINE_PART, "{} part {part}: {to_golden}", item.lang);
             assert!(to_packed >= LEAST_COSINE_F32, "{} part {part}: {to_packed}", item.lang);
         }
-        let apart = weights.iter().zip(packed_weights).map(|(a, b)| (a - b).abs());
-        assert!(apart.fold(0.0, f32::max) <= 1e-5);
+        assert!(apart(weights, packed_weights) <= 1e-5);
     }
     assert!(documents >= 4);
 }
@@ -293,7 +287,7 @@ fn package_of(fixture: &str) -> (TempDir, ModelPackage) {
 fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
     let (_folder, package) = package_of("tiny-tokens");
     let size = package.manifest().token_vector_size.expect("it has them");
-    let engine = engine(&package, PrecisionChoice::F32);
+    let engine = engine(&package, PrecisionChoice::F32, RescueChoice::None, None);
     let mut session = open(&engine);
     let tokenizer = TextTokenizer::open(&package, SpecialTokenText::Special, None);
     let tokenizer = tokenizer.expect("the tokenizer is read");
@@ -314,8 +308,7 @@ fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
     for (ids, packed) in all.iter().zip(packed) {
         let [alone] = &run(vec![wanted(ids)])[..] else { panic!() };
         assert_eq!((alone.len(), packed.len()), (ids.len() * size, ids.len() * size));
-        let apart = alone.iter().zip(&packed).map(|(a, b)| (a - b).abs());
-        assert!(apart.fold(0.0, f32::max) <= 1e-5, "{ids:?}");
+        assert!(apart(alone, &packed) <= 1e-5, "{ids:?}");
         let units = alone.chunks(size).map(|one| one.iter().map(|v| v * v).sum::<f32>());
         assert!(units.map(|length| (length - 1.0).abs()).fold(0.0, f32::max) < 1e-5);
     }
@@ -327,7 +320,7 @@ fn tokens_have_the_same_vectors_alone_and_beside_other_texts() {
 fn texts_have_the_same_words_alone_and_beside_others() {
     let (_folder, package) = package_of("tiny-words");
     let kept = package.manifest().words().expect("it has them");
-    let engine = engine(&package, PrecisionChoice::F32);
+    let engine = engine(&package, PrecisionChoice::F32, RescueChoice::None, None);
     let mut session = open(&engine);
     let texts: Vec<TokenIds> = (1..60)
         .map(|tokens: u32| {
@@ -351,8 +344,7 @@ fn texts_have_the_same_words_alone_and_beside_others() {
         let length = ids.room();
         let (_, alone) = run(Bucket { rows: 1, length }, vec![ids.clone()]);
         assert_eq!(alone[0].indices, among.indices, "{ids:?}");
-        let apart = alone[0].values.iter().zip(&among.values).map(|(a, b)| (a - b).abs());
-        assert!(apart.fold(0.0, f32::max) <= 1e-5, "{ids:?}");
+        assert!(apart(&alone[0].values, &among.values) <= 1e-5, "{ids:?}");
         let own = ids.iter().filter(|id| among.indices.contains(id)).count();
         assert!(own < among.indices.len(), "words need not be in the text");
         full += usize::from(among.indices.len() == kept);
@@ -368,7 +360,7 @@ fn the_rescue_precision_is_f32_beside_half_precision_only() {
     let tokens = ids.len();
     let bucket = Bucket { rows: 1, length: tokens };
     let batch = Batch::new(bucket, vec![ids]).expect("it fits");
-    let f32_engine = rescuing_engine(&package, PrecisionChoice::F32, RescueChoice::F32);
+    let f32_engine = engine(&package, PrecisionChoice::F32, RescueChoice::F32, None);
     let mut f32_session = open(&f32_engine);
     assert_eq!(f32_session.rescue(&batch), None);
     let expected = f32_session.run(&batch).expect("it runs");
@@ -376,7 +368,7 @@ fn the_rescue_precision_is_f32_beside_half_precision_only() {
     let rows =
         |output: &BatchOutput<'_>| (output.dense_of(place), output.weights_of(place, tokens));
 
-    let engine = rescuing_engine(&package, PrecisionChoice::Auto, RescueChoice::F32);
+    let engine = engine(&package, PrecisionChoice::Auto, RescueChoice::F32, None);
     let precision = engine.info().precision.clone();
     let mut session = open(&engine);
     let rescued = session.rescue(&batch).map(|rescued| rows(&rescued.expect("it runs")));
@@ -415,12 +407,9 @@ fn a_run_that_lacks_memory_gives_nobody_the_numbers_of_another_text() {
         }
         return;
     };
-    let split = Split { workers: 1, threads: threads.parse().expect("a number") };
+    let threads = Some(threads.parse().expect("a number"));
     let package = package();
-    let open = || {
-        let (precision, rescue) = (PrecisionChoice::F32, RescueChoice::None);
-        open(&split_engine(&package, precision, rescue, split))
-    };
+    let open = || open(&engine(&package, PrecisionChoice::F32, RescueChoice::None, threads));
     // All have as many spans, so that the vectors of one could pass for those of the other.
     let run = |session: &mut dyn Session, rows: usize| {
         let length = MIXED_ROWS * MODEL_LENGTH / rows;
