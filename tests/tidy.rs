@@ -153,6 +153,17 @@ fn assert_none(problems: &[String]) {
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
 }
 
+/// Checks that nothing is wrong with any line.
+fn assert_lines(problem: impl Fn(&str) -> Option<String>) {
+    let mut problems = Vec::new();
+    for source in everything() {
+        let lines = source.text.lines().enumerate();
+        let found = lines.filter_map(|(index, line)| Some((index + 1, problem(line)?)));
+        problems.extend(found.map(|(line, told)| format!("{}:{line}: {told}", source.path)));
+    }
+    assert_none(&problems);
+}
+
 /// Whether a path is an entry or lies in its folder.
 fn within(path: &str, entry: &str) -> bool {
     path.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -296,19 +307,10 @@ fn every_promise_has_its_tests() {
 
 #[test]
 fn files_and_lines_are_short() {
-    let mut problems = Vec::new();
-    for source in everything() {
-        let lines = source.text.lines().count();
-        if lines > MAX_FILE_LINES {
-            problems.push(format!("{}: {lines} lines", source.path));
-        }
-        for (index, line) in source.text.lines().enumerate() {
-            if line.chars().count() > MAX_LINE_CHARS {
-                problems.push(format!("{}:{}: too long", source.path, index + 1));
-            }
-        }
-    }
-    assert_none(&problems);
+    let lines = everything().into_iter().map(|one| (one.text.lines().count(), one.path));
+    let long = lines.filter(|(lines, _)| *lines > MAX_FILE_LINES);
+    assert_none(&long.map(|(lines, path)| format!("{path}: {lines} lines")).collect::<Vec<_>>());
+    assert_lines(|line| (line.chars().count() > MAX_LINE_CHARS).then(|| "too long".to_owned()));
 }
 
 #[test]
@@ -392,28 +394,18 @@ fn defined_type(line: &str) -> Option<&str> {
 
 #[test]
 fn names_say_something() {
-    let mut problems = Vec::new();
-    for source in everything() {
-        let name = source.path.rsplit('/').next().unwrap_or_default();
-        let name = name.split('.').next().unwrap_or_default();
-        if ["mod", "utils", "util", "common", "helpers", "types", "manager"].contains(&name) {
-            problems.push(source.path);
-        }
-    }
-    assert_none(&problems);
+    let nothing = ["mod", "utils", "util", "common", "helpers", "types", "manager"];
+    let mut paths: Vec<String> = everything().into_iter().map(|source| source.path).collect();
+    paths.retain(|path| {
+        let name = path.rsplit('/').next().and_then(|name| name.split('.').next());
+        name.is_some_and(|name| nothing.contains(&name))
+    });
+    assert_none(&paths);
 }
 
 #[test]
 fn nothing_is_left_unfinished_or_ignored() {
     // Put together here so that this file does not contain the words itself.
     let words = ["TO_DO", "FIX_ME", "XX_X", "#[ign_ore"].map(|word| word.replace('_', ""));
-    let mut problems = Vec::new();
-    for source in everything() {
-        for (index, line) in source.text.lines().enumerate() {
-            if let Some(word) = words.iter().find(|word| line.contains(word.as_str())) {
-                problems.push(format!("{}:{}: {word}", source.path, index + 1));
-            }
-        }
-    }
-    assert_none(&problems);
+    assert_lines(|line| words.iter().find(|word| line.contains(word.as_str())).cloned());
 }
