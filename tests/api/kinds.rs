@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{CUT, Gives, HIDDEN, Server, rows};
+use crate::support::{Gives, Server, rows};
 use crate::tei::is_refused;
 
 fn server(gives: &str) -> Server {
@@ -47,41 +47,32 @@ fn what_a_model_lacks_is_refused_with_the_route_that_does_not_need_it() {
     }
 }
 
+/// What a model gives; its kind, dimensions and whether it has lexical weights; a place of TEI's
+/// `model_type` and what is there; whether its weights are well; and how many of ROUTES it lacks.
+const TOLD: &str = r#"
+both | ["embedding",[4,8],true] | /embedding/pooling | "mean" | true | 0
+words | ["sparse",[],true] | /embedding/pooling | "splade" | true | 3
+scores | ["cross-encoder",[],false] | /reranker/id2label/0 | "LABEL_0" | null | 5
+"#;
+const ROUTES: &str = "/v1/embeddings /v1/embeddings:both /similarity /v1/sparse-embeddings \
+                      /embed_sparse /v1/rerank";
+
 #[test]
 fn each_kind_of_model_is_told_as_what_it_is() {
-    let routes = [
-        "/v1/embeddings",
-        "/v1/embeddings:both",
-        "/similarity",
-        "/v1/sparse-embeddings",
-        "/embed_sparse",
-        "/v1/rerank",
-    ];
-    let lengths = json!([CUT, HIDDEN]);
-    for (gives, told, place, of_tei, sparse_ok, served) in [
-        ("both", json!(["embedding", lengths, true]), "/embedding/pooling", "mean", true, 0),
-        ("words", json!(["sparse", [], true]), "/embedding/pooling", "splade", true, 3),
-        (
-            "scores",
-            json!(["cross-encoder", [], false]),
-            "/reranker/id2label/0",
-            "LABEL_0",
-            false,
-            5,
-        ),
-    ] {
+    let json = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    for [gives, told, place, of_tei, sparse_ok, lacking] in rows(TOLD) {
         let server = server(gives);
         let model = &server.get("/v1/models").ok()["data"][0];
-        assert_eq!(json!([model["kind"], model["dimensions"], model["sparse"]]), told, "{gives}");
+        assert_eq!(json!([model["kind"], model["dimensions"], model["sparse"]]), json(told));
         let info = server.get("/info").ok();
-        assert_eq!(info["model_type"].pointer(place), Some(&json!(of_tei)), "{gives}");
+        assert_eq!(info["model_type"].pointer(place), Some(&json(of_tei)), "{gives}");
         let deep = server.get("/health/deep").ok();
         assert_eq!(deep["status"], "ok", "{gives}");
-        let sparse_ok = if sparse_ok { json!(true) } else { Value::Null };
-        assert_eq!(deep["checks"][0]["sparse_ok"], sparse_ok, "{gives}");
+        assert_eq!(deep["checks"][0]["sparse_ok"], json(sparse_ok), "{gives}");
         let paths = server.get("/openapi.json").ok()["paths"].take();
-        let is_there = |path: &&&str| paths[**path].is_object();
-        assert!(routes.iter().filter(is_there).eq(&routes[served..]), "{gives}: {paths}");
+        let is_there = ROUTES.split(' ').filter(|path| paths[*path].is_object());
+        let lacking = lacking.parse().expect("a number");
+        assert!(is_there.eq(ROUTES.split(' ').skip(lacking)), "{gives}: {paths}");
     }
     // There is no page for browsers without vectors.
     let index =

@@ -57,14 +57,22 @@ impl Secure {
 
     /// Waits until a client that trusts `cert` alone can connect.
     fn wait_for_certificate(&self, cert: &CertificateDer<'static>) {
-        self.server.wait_until("the new certificate is used", |_| {
-            self.connect(cert, Offer::default()).is_ok()
-        });
+        self.server.wait_until("the new certificate is used", |_| self.trusts(cert).is_ok());
     }
 
     /// A connection of a client that trusts `cert` alone.
-    fn connect(&self, cert: &CertificateDer<'static>, offer: Offer) -> io::Result<Connection> {
-        let connector = trusting(cert, offer.versions, offer.protocols);
+    fn trusts(&self, cert: &CertificateDer<'static>) -> io::Result<Connection> {
+        self.connect(cert, ONLY_1_3, &[b"h2", b"http/1.1"])
+    }
+
+    /// The same, which offers these versions and protocols in the handshake.
+    fn connect(
+        &self,
+        cert: &CertificateDer<'static>,
+        versions: &[&'static SupportedProtocolVersion],
+        protocols: &[&[u8]],
+    ) -> io::Result<Connection> {
+        let connector = trusting(cert, versions, protocols);
         self.runtime.block_on(async {
             let stream = TcpStream::connect(self.server.address).await?;
             connector.connect(localhost(), stream).await
@@ -73,7 +81,7 @@ impl Secure {
 
     /// A connection on which HTTP/2 is to be spoken.
     pub(crate) fn open(&self) -> Connection {
-        self.connect(&self.cert, Offer::default()).expect("a connection")
+        self.trusts(&self.cert).expect("a connection")
     }
 
     /// HTTP/2 on a new connection, driven by the runtime while it is blocked on.
@@ -91,18 +99,6 @@ pub(crate) type Connection = TlsStream<TcpStream>;
 
 const ONLY_1_2: &[&SupportedProtocolVersion] = &[&TLS12];
 const ONLY_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
-
-/// What a client offers in the handshake.
-struct Offer {
-    versions: &'static [&'static SupportedProtocolVersion],
-    protocols: &'static [&'static [u8]],
-}
-
-impl Default for Offer {
-    fn default() -> Self {
-        Self { versions: ONLY_1_3, protocols: &[b"h2", b"http/1.1"] }
-    }
-}
 
 /// The status of an answer over HTTP/2; its body is read.
 pub(crate) async fn embed(send: &SendRequest<Bytes>) -> u16 {
@@ -148,8 +144,8 @@ fn http_2_is_chosen_where_the_client_can_and_http_1_1_else() {
         [(&[b"h2", b"http/1.1"], Some(b"h2")), (&[b"http/1.1"], Some(b"http/1.1")), (&[], None)];
     for versions in [ONLY_1_2, ONLY_1_3] {
         for (protocols, chosen) in cases {
-            let mut stream =
-                secure.connect(&secure.cert, Offer { versions, protocols }).expect("a connection");
+            let stream = secure.connect(&secure.cert, versions, protocols);
+            let mut stream = stream.expect("a connection");
             let connection = stream.get_ref().1;
             assert_eq!(connection.alpn_protocol(), chosen);
             assert_eq!(connection.protocol_version(), Some(versions[0].version));
@@ -174,7 +170,7 @@ fn a_new_certificate_is_taken_without_cutting_connections() {
     assert_eq!(secure.runtime.block_on(embed(&send)), 200);
     let cert = write_pair(&secure.files.cert, &secure.files.key);
     secure.wait_for_certificate(&cert);
-    assert!(secure.connect(&secure.cert, Offer::default()).is_err(), "the old one is gone");
+    assert!(secure.trusts(&secure.cert).is_err(), "the old one is gone");
     assert_eq!(secure.runtime.block_on(embed(&send)), 200, "its connection stays");
 }
 

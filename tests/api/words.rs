@@ -29,8 +29,12 @@ fn looked_up(text: &str) -> BTreeMap<u32, f32> {
     ids_of(text).into_iter().map(|id| (id, question_weight(id))).collect()
 }
 
-fn weights(item: &Value) -> BTreeMap<u32, f32> {
-    pairs(item).into_iter().collect()
+/// Checks that the items of an answer have these weights of their texts.
+#[track_caller]
+fn assert_weights(answer: &Value, texts: &[&str], of: fn(&str) -> BTreeMap<u32, f32>) {
+    let items = answer["data"].as_array().expect("a list").iter();
+    let found = items.map(|item| pairs(item).into_iter().collect::<BTreeMap<_, _>>());
+    assert_eq!(found.collect::<Vec<_>>(), texts.iter().map(|text| of(text)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -38,7 +42,7 @@ fn a_text_has_the_same_words_alone_and_among_others() {
     let server = Server::of(Gives::Words);
     for text in TEXTS {
         let answer = server.post(SPARSE, &json!({"input": text})).ok();
-        assert_eq!(weights(&answer["data"][0]), words(text), "{text}");
+        assert_weights(&answer, &[text], words);
     }
     assert!(words("one").keys().any(|word| !ids_of("one").contains(word)));
     let many = json!({"input": TEXTS.repeat(30)});
@@ -46,11 +50,7 @@ fn a_text_has_the_same_words_alone_and_among_others() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let answer = server.post(SPARSE, &many).ok();
-                let items = answer["data"].as_array().expect("a list");
-                assert_eq!(items.len(), 150);
-                for (item, text) in items.iter().zip(TEXTS.iter().cycle()) {
-                    assert_eq!(weights(item), words(text), "{text}");
-                }
+                assert_weights(&answer, &TEXTS.repeat(30), words);
             });
         }
     });
@@ -70,9 +70,7 @@ fn kept_rows_have_their_words() {
         if round == 0 {
             first = server.engine().runs().len();
         }
-        for (item, text) in answer.ok()["data"].as_array().expect("a list").iter().zip(TEXTS) {
-            assert_eq!(weights(item), words(text), "{text}");
-        }
+        assert_weights(&answer.ok(), &TEXTS, words);
     }
     assert_eq!(server.engine().runs().len(), first, "the second time nothing runs");
 }
@@ -85,17 +83,16 @@ fn a_question_is_looked_up_and_nothing_runs() {
         let body = joined(json!({"input": TEXTS, "input_type": "query"}), &more);
         let answer = server.post(SPARSE, &body);
         assert_eq!(answer.header("x-input-type"), None, "it changes something");
-        for (item, text) in answer.ok()["data"].as_array().expect("a list").iter().zip(TEXTS) {
-            assert_eq!(weights(item), looked_up(text), "{text}");
-        }
+        assert_weights(&answer.ok(), &TEXTS, looked_up);
     }
     assert_eq!(server.engine().runs().len(), before);
     let body = json!({"input": TEXTS[1], "input_type": "query", "lexical": "head"});
     let answer = server.post(SPARSE, &body).ok();
-    assert_eq!(weights(&answer["data"][0]), words(TEXTS[1]), "the model, if it is named");
+    // The model, if it is named.
+    assert_weights(&answer, &TEXTS[1..2], words);
     let passage = json!({"input": TEXTS[1], "input_type": "passage"});
     let answer = server.post(SPARSE, &passage).ok();
-    assert_eq!(weights(&answer["data"][0]), words(TEXTS[1]));
+    assert_weights(&answer, &TEXTS[1..2], words);
 }
 
 #[test]
