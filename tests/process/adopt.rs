@@ -12,7 +12,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
 use serde_json::{Value, json};
 use testing::{joined, rows};
 
-use super::support::{Broken, Ended, Server, assert_says, client, has, quick, run, tiny};
+use super::support::{Broken, Ended, Folder, Server, assert_says, client, has, quick, run, tiny};
 
 /// Serves a package with OpenVINO.
 fn serve(package: &Broken, more: &[&str]) -> Server {
@@ -201,20 +201,20 @@ fn texts_that_the_server_refuses_are_named_and_not_compared() {
 
 #[test]
 fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
-    let key = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(key.path(), "kept-1\n").expect("it is written");
+    let folder = Folder::new();
     let server = serve(&Broken::new(), &["--api-key", "kept-1"]);
-    let file = key.path().to_str().expect("UTF-8");
-    adopt(&server.url(""), &["--from-key-file", file]).with_code(0);
+    let with_key = |path: &str, keys: &str| {
+        folder.write("key", keys);
+        let file = folder.path("key");
+        adopt(&server.url(path), &["--from-key-file", file.to_str().expect("UTF-8")])
+    };
+    with_key("", "kept-1\n").with_code(0);
     assert_says(&adopt(&server.url(""), &[]), 1, &["wants an API key", "--from-key-file"]);
-    std::fs::write(key.path(), "kept-1\nkept-2\n").expect("it is written");
-    assert_says(&adopt(&server.url(""), &["--from-key-file", file]), 1, &["one key on one line"]);
-    std::fs::write(key.path(), "kept-2\n").expect("it is written");
+    assert_says(&with_key("", "kept-1\nkept-2\n"), 1, &["one key on one line"]);
     let words = ["wants an API key (401", "the file of --from-key-file has another one"];
-    assert_says(&adopt(&server.url(""), &["--from-key-file", file]), 1, &words);
-    std::fs::write(key.path(), "kept-1\n").expect("it is written");
+    assert_says(&with_key("", "kept-2\n"), 1, &words);
     let words = ["embeds no text", "/other/embed: 404", "/other/v1/embeddings: 404"];
-    assert_says(&adopt(&server.url("/other"), &["--from-key-file", file]), 1, &words);
+    assert_says(&with_key("/other", "kept-1\n"), 1, &words);
     // Told before the model is loaded: there is no library here.
     let unloaded = ["--openvino-library-dir", "/absent"];
     assert_says(&adopt("https://localhost", &unloaded), 1, &["http://", "tunnel"]);

@@ -55,6 +55,10 @@ fn read_parquet(path: &Path) -> RecordBatch {
     concat_batches(&schema, &batches).expect("one schema")
 }
 
+fn column(table: &RecordBatch, name: &str) -> ArrayRef {
+    Arc::clone(table.column_by_name(name).expect(name))
+}
+
 /// Floats of a list in JSON.
 fn numbers(list: &Value) -> Vec<f32> {
     serde_json::from_value(list.clone()).expect("a list of numbers")
@@ -126,7 +130,7 @@ fn every_form_of_output_holds_the_same_vectors() {
     let lines = corpus.lines("out.jsonl");
     let table = read_parquet(&corpus.path("out.parquet"));
     assert_eq!((lines.len(), table.num_rows()), (100, 100));
-    let column = |name: &str| Arc::clone(table.column_by_name(name).expect(name));
+    let column = |name: &str| column(&table, name);
     let (dense, row, id) = (column("dense"), column("row"), column("id"));
     let (indices, values) = (column("sparse_indices"), column("sparse_values"));
     let npy = corpus.bytes("out.npy");
@@ -172,10 +176,10 @@ fn parquet_says_what_its_vectors_are() {
         assert_eq!(pairs[&format!("duovec.{key}")].as_deref(), Some(value), "{pairs:?}");
     }
     let table = read_parquet(&path);
-    let dense = Arc::clone(table.column_by_name("dense").expect("there"));
+    let dense = column(&table, "dense");
     let first = dense.as_fixed_size_list().value(0);
     assert_eq!(first.as_primitive::<Float16Type>().len(), 4);
-    let indices = Arc::clone(table.column_by_name("sparse_indices").expect("there"));
+    let indices = column(&table, "sparse_indices");
     assert!((0..20).all(|at| indices.as_list::<i32>().value_length(at) <= 2));
 }
 
@@ -244,10 +248,7 @@ fn rows_that_cannot_be_embedded_are_told_with_their_reasons() {
     assert!(rejected[0]["reason"].as_str().is_some_and(|text| text.contains("is a number")));
     let first = read_parquet(&corpus.path("out/part-00000.parquet"));
     let second = read_parquet(&corpus.path("out/part-00001.parquet"));
-    let rows = |table: &RecordBatch| {
-        let column = Arc::clone(table.column_by_name("row").expect("there"));
-        column.as_primitive::<UInt64Type>().values().to_vec()
-    };
+    let rows = |table| column(table, "row").as_primitive::<UInt64Type>().values().to_vec();
     assert_eq!((rows(&first), rows(&second)), (vec![0], vec![3]));
     // The second time nothing is left to do, and the code says the same.
     corpus.embed("in.jsonl", "out", &["--part-rows", "3"]).with_code(3);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use reqwest::{StatusCode, header};
+use reqwest::{Response, StatusCode, header};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::support::{PATIENCE, client, ready_fake};
+use super::support::{PATIENCE, Server, client, ready_fake};
 
 const CLIENTS: usize = 64;
 
@@ -93,6 +93,16 @@ async fn a_signal_that_is_repeated_at_once_is_one_signal() {
     assert_eq!(server.wait_within(PATIENCE).and_then(|end| end.code()), Some(0));
 }
 
+/// Two requests of a server with one worker.
+async fn one_runs_and_one_waits(server: &Server) -> [JoinHandle<reqwest::Result<Response>>; 2] {
+    let running = server.begin("a");
+    server.wait_for_busy().await;
+    // Too long for the batch of the first, so that it waits.
+    let waiting = server.begin(&"a ".repeat(20));
+    server.wait_until("/health", |health| health.contains("\"queue_depth\":1,")).await;
+    [running, waiting]
+}
+
 /// None of these asks for an end, but each of them ends a process that does not expect it.
 #[tokio::test]
 async fn signals_that_mean_nothing_here_end_nothing() {
@@ -114,11 +124,7 @@ async fn whatever_was_accepted_when_the_drain_begins_is_answered() {
     let patient = ["--request-timeout-ms", "200000", "--drain-timeout-ms", "200000"];
     let more = ["--fake-run-ms", "2000", "--drain-delay-ms", "0"];
     let server = ready_fake(&[more, patient].concat());
-    let running = server.begin("a");
-    server.wait_for_busy().await;
-    // Too long for the batch of the first, so that it waits.
-    let waiting = server.begin(&"a ".repeat(20));
-    server.wait_until("/health", |health| health.contains("\"queue_depth\":1,")).await;
+    let [running, waiting] = one_runs_and_one_waits(&server).await;
     let wait_ms = |health: &str| {
         let health: Value = serde_json::from_str(health).expect("JSON");
         health["predicted_wait_ms"].as_f64().expect("a number")
@@ -141,11 +147,7 @@ async fn whatever_was_accepted_when_the_drain_begins_is_answered() {
 async fn the_drain_has_a_deadline() {
     let more = ["--fake-run-ms", "60000", "--drain-delay-ms", "0", "--drain-timeout-ms", "100"];
     let server = ready_fake(&more);
-    let running = server.begin("a");
-    server.wait_for_busy().await;
-    // Too long for the batch of the first, so that it waits.
-    let waiting = server.begin(&"a ".repeat(20));
-    server.wait_until("/health", |health| health.contains("\"queue_depth\":1,")).await;
+    let [running, waiting] = one_runs_and_one_waits(&server).await;
     let begin = Instant::now();
     server.signal("TERM");
     let answer = waiting.await.expect("it did not panic").expect("an answer");

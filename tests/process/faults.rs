@@ -15,6 +15,10 @@ use super::support::{
     PATIENCE, Server, client, duovec, eventually, limited, quick, ready_fake, tiny,
 };
 
+/// Of a server whose batches never end, and which ends with them.
+const HANGS: [&str; 6] =
+    ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
+
 /// The answer to a short text.
 async fn ask(server: &Server) -> (u16, Value) {
     server.ask("/v1/embeddings", Some(&json!({"input": "a"}))).await
@@ -38,8 +42,7 @@ async fn a_batch_that_hangs_is_answered_and_fails_readiness_until_it_ends() {
 
 #[tokio::test]
 async fn a_batch_that_hangs_ends_the_process_when_told_to() {
-    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
-    let server = ready_fake(&more);
+    let server = ready_fake(&HANGS);
     let begin = Instant::now();
     assert_eq!(ask(&server).await.0, 503);
     assert_eq!(server.wait().code(), Some(1));
@@ -51,8 +54,7 @@ async fn a_batch_that_hangs_ends_the_process_when_told_to() {
 async fn traces_of_the_requests_before_a_fault_are_waited_for() {
     let collector = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("http://{}", collector.local_addr().expect("it is bound"));
-    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
-    let mut server = ready_fake(&[&more[..], &["--otlp-endpoint", &endpoint]].concat());
+    let mut server = ready_fake(&[&HANGS[..], &["--otlp-endpoint", &endpoint]].concat());
     assert_eq!(ask(&server).await.0, 503);
     let log = server.rest();
     assert!(log.contains("duovec::traces"), "it says that they are lost: {log}");
@@ -62,8 +64,7 @@ async fn traces_of_the_requests_before_a_fault_are_waited_for() {
 /// A supervisor's stop may meet a process that ends already.
 #[tokio::test]
 async fn a_signal_behind_a_fault_does_not_hide_it() {
-    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200", "--exit-on-stuck", "true"];
-    let mut server = ready_fake(&more);
+    let mut server = ready_fake(&HANGS);
     // The end waits for a body that never comes.
     let _half = server.half_a_request();
     assert_eq!(ask(&server).await.0, 503);

@@ -24,18 +24,12 @@ fn cross_encoder() -> Broken {
 #[test]
 fn a_check_tells_what_a_package_gives_and_finds_a_spoilt_table() {
     let words = Broken::of("tiny-words");
-    for (package, flags, told) in [
-        (
-            &cross_encoder(),
-            [].as_slice(),
-            ["ok    kind: cross-encoder", "scores of pairs, 64 tokens"],
-        ),
-        (
-            &words,
-            &["--engine", "openvino", "--precision", "f32"],
-            ["kind: sparse", "none, so that only lexical weights are served"],
-        ),
-    ] {
+    let scores = ["ok    kind: cross-encoder", "scores of pairs, 64 tokens"];
+    let weights = ["kind: sparse", "none, so that only lexical weights are served"];
+    let openvino = ["--engine", "openvino", "--precision", "f32"];
+    for (package, flags, told) in
+        [(&cross_encoder(), &[][..], scores), (&words, &openvino, weights)]
+    {
         let ended = run(&mut quick("check", package.path(), flags));
         has(&ended.with_code(0).stdout, &told);
     }

@@ -46,7 +46,7 @@ fn chunks_in_parquet_are_those_in_json() {
     corpus.embed("in.jsonl", "out.parquet", &kept).with_code(0);
     let table = read_parquet(&corpus.path("out.parquet"));
     assert_eq!(table.num_rows(), lines.len());
-    let column = |name: &str| table.column_by_name(name).expect("it is there").clone();
+    let column = |name: &str| column(&table, name);
     let (row, start, end) = (column("row"), column("chunk_start"), column("chunk_end"));
     let id = column("id");
     for (at, line) in lines.iter().enumerate() {
