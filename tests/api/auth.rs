@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use settings::secret::ApiKey;
-
-use crate::support::{DENSE, Server, TEXT};
+use crate::support::*;
 
 /// What a server with a file of keys answers to one, before and behind a change of the file. The
 /// keys of its configuration count all the time.

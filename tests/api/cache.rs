@@ -1,8 +1,6 @@
 //! Texts that come again where rows are kept, as answers and metrics tell of them.
 
-use serde_json::json;
-
-use crate::support::{Answer, DENSE, ROUTES, SPARSE, Server, number};
+use crate::support::*;
 
 /// One with the smallest cache that there may be.
 fn with_cache() -> Server {

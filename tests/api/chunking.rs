@@ -1,9 +1,8 @@
 //! `chunking` and `late_chunking`: chunks of texts, alone and late.
 
 use duovec::engine::fake::expected_dense;
-use serde_json::{Value, json};
 
-use crate::support::{BOTH, DENSE, HIDDEN, MAX_TOKENS, SPARSE, Server, floats, number, rows};
+use crate::support::*;
 
 /// Nine tokens, of ids from 100 to 105.
 const TEXT: &str = "one two three words here text one two three";

@@ -1,9 +1,6 @@
 //! Which web pages may read answers.
 
-use reqwest::Method;
-use settings::secret::ApiKey;
-
-use crate::support::{Answer, DENSE, Server, TEXT};
+use crate::support::*;
 
 const OURS: &str = "https://app.example.org";
 

@@ -3,11 +3,9 @@
 use std::thread;
 
 use duovec::engine::fake::expected_dense;
-use serde_json::{Value, json};
 
-use crate::package::ids_of;
 use crate::rerank::{are_near, best_first, results};
-use crate::support::{Gives, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, Server, joined, number};
+use crate::support::*;
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";

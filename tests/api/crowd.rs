@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use settings::UnixSocket;
 
-use crate::support::{DENSE, PATIENCE, Talk, get, head, number};
+use crate::support::*;
 use crate::tls::{Secure, embed};
 
 const IDLE: usize = 2000;

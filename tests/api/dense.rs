@@ -1,11 +1,8 @@
 //! POST /v1/embeddings: OpenAI's shape, formats, dimensions, truncation.
 
-use serde_json::{Value, json};
 use settings::TruncateDefault;
 
-use crate::support::{
-    CUT, DENSE, HIDDEN, LONG_TEXT, LONG_TOKENS, MAX_TOKENS, MODEL, Server, decode, floats, number,
-};
+use crate::support::*;
 
 fn length(row: &[f32]) -> f32 {
     row.iter().map(|value| value * value).sum::<f32>().sqrt()

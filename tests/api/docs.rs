@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use duovec::progress::StartStage;
 use parking_lot::Mutex;
-use reqwest::Method;
 use serde_json::{Map, Value, json};
 use settings::DocsRoutes;
 
 use crate::support::description::{DESCRIPTION, fault, operations, resolved};
-use crate::support::{BOTH, DENSE, Gives, LONG_TEXT, MODEL, SPARSE, Server, VOCAB};
+use crate::support::*;
 
 pub(crate) const PARTS: [(&str, &str); 8] = [
     ("/playground", "text/html; charset=utf-8"),

@@ -4,14 +4,10 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use settings::RaisedPriority;
 
 use crate::http_2_client;
-use crate::support::{
-    Answer, BOTH, DENSE, LONG_TEXT, ROUTES, SPARSE, Server, TEXT, Talk, gzip, head, joined, number,
-    post,
-};
+use crate::support::*;
 use crate::tls::{Secure, embed_within};
 use crate::trouble::busy_for_4_s;
 

@@ -1,11 +1,8 @@
 //! The rules of each field, on all three routes.
 
-use serde_json::{Value, json};
 use settings::limits::MaxRequestTimeoutMs;
 
-use crate::support::{
-    BOTH, CUT, DENSE, Gives, LONG_TEXT, MODEL, ROUTES, SPARSE, Server, TEXT, rows,
-};
+use crate::support::*;
 
 /// Each value of each field of an object of lists.
 pub(crate) fn each(fields: &Value) -> impl Iterator<Item = (&str, &Value)> {

@@ -1,6 +1,6 @@
 //! Bytes that are not HTTP/1.1, or whose end can be understood in two ways.
 
-use crate::support::{DENSE, Server, TEXT, head};
+use crate::support::*;
 
 /// Heads, and what their refusal advises.
 #[rustfmt::skip]

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 
 use fastrand::Rng;
 
-use crate::support::{BOTH, DENSE, METRICS, SPARSE, Server, Talk, gzip, number};
+use crate::support::*;
 use testing::{damage, pick, run_for};
 
 const SHORT_MS: u64 = 100;

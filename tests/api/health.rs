@@ -5,14 +5,9 @@ use duovec::health::DeepReport;
 use duovec::progress::StartStage;
 use futures_util::future::{FutureExt, join, join_all};
 use scheduling::batch::TokenIds;
-use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::package::TWO_ID;
-use crate::support::{
-    Answer, CANARY, DENSE, MAX_TOKENS, METRICS, MODEL, PATIENCE, Server, TEXT, Talk, WORKERS, get,
-    post, runtime,
-};
+use crate::support::*;
 
 /// Clients that ask for the deep check at the same time.
 const CHECKERS: usize = 64;

@@ -4,11 +4,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
-use reqwest::Method;
 
 use crate::http_2_client::{self, head};
 use crate::log;
-use crate::support::{BOTH, DENSE, PATIENCE, TEXT, number};
+use crate::support::*;
 use crate::tls::{Secure, embed, read};
 
 /// As many streams as a connection may have, by the server's word.

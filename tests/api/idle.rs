@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{DENSE, Server, Talk, head, number, said_within};
+use crate::support::*;
 
 const HEALTH: &[u8] = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
 const SHORT_MS: u64 = 150;

@@ -1,9 +1,6 @@
 //! What each kind of model serves and refuses, and what it is told as.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use crate::support::{Gives, Server, rows};
+use crate::support::*;
 use crate::tei::is_refused;
 
 fn server(gives: &str) -> Server {

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, Once};
 use std::time::Instant;
 
-use serde_json::Value;
-
-use crate::support::{DENSE, Server, TEXT};
+use crate::support::*;
 
 static LOG: LazyLock<Mutex<Vec<u8>>> = LazyLock::new(Mutex::default);
 

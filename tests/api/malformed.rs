@@ -1,6 +1,6 @@
 //! Bodies that are wrong: each is a 400 in JSON that names the place and what was expected.
 
-use crate::support::{DENSE, ROUTES, Server, TEXT};
+use crate::support::*;
 
 /// Code, param, a part of the message, and bodies.
 type Case<'a> = (&'a str, &'a str, &'a str, &'a [&'a [u8]]);

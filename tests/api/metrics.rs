@@ -4,11 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use duovec::metrics::names;
-use reqwest::Method;
-use serde_json::{Value, json};
-use settings::secret::ApiKey;
 
-use crate::support::{BOTH, DENSE, Fault, LONG_TEXT, METRICS, SPARSE, Server, head, post};
+use crate::support::*;
 
 /// Names in the text's own words: what follows `# TYPE`.
 fn families(server: &Server) -> BTreeSet<(String, String)> {

@@ -1,8 +1,6 @@
 //! GET /v1/models and /v1/models/{id}.
 
-use serde_json::json;
-
-use crate::support::{ALIAS, DENSE, Gives, MAX_TOKENS, MODEL, Server};
+use crate::support::*;
 
 #[test]
 fn every_listed_name_is_found_with_the_facts_and_the_prompt_that_it_is_listed_with() {

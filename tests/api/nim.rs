@@ -1,9 +1,8 @@
 //! What clients of NVIDIA NIM send and ask, besides OpenAI's convention.
 
-use serde_json::{Value, json};
 use settings::Dialect;
 
-use crate::support::{ALIAS, DENSE, LONG_TEXT, MODEL, ROUTES, Server};
+use crate::support::*;
 
 /// As NVIDIA's packages for LangChain and LlamaIndex send it.
 fn body(text: &str, truncate: &str) -> Value {

@@ -2,11 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
 use vectors::small::{NumberType, Ranges, to_bytes, to_numbers};
 
 use crate::package::{REACH, mean};
-use crate::support::{BOTH, CUT, DENSE, Gives, HIDDEN, SPARSE, Server, floats};
+use crate::support::*;
 
 const EMBED: &str = "/embed";
 

@@ -6,10 +6,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use fastrand::Rng;
-use settings::secret::ApiKey;
 
 use crate::fuzz::{GOOD_ENDS, chunked};
-use crate::support::{Answer, DENSE, SPARSE, Server, TEXT, Talk, head, number, said_within};
+use crate::support::*;
 use testing::{pick, run_for};
 
 const LIVE: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";

@@ -3,13 +3,10 @@
 use std::io::Write;
 
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
-use reqwest::Method;
-use serde_json::{Value, json};
-use settings::secret::ApiKey;
 
 use crate::collector::Collector;
 use crate::log::{line, listen, log};
-use crate::support::{Answer, DENSE, Fault, Server, Talk, number, post};
+use crate::support::*;
 use crate::traces::{PARENT, TRACE, attributes, ended};
 
 const TEXTS: &str = r#"{"input":["words-kept secret","two"]}"#;

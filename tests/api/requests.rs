@@ -1,8 +1,6 @@
 //! Routes, methods, content types, encodings, sizes, request ids.
 
-use reqwest::Method;
-
-use crate::support::{DENSE, Server, TEXT, gzip, number};
+use crate::support::*;
 
 #[rustfmt::skip]
 const UNKNOWN: [&str; 19] = [

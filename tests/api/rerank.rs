@@ -1,14 +1,10 @@
 //! Documents by how near they are to a query: `/v1/rerank`, and TEI's `/rerank`.
 
-use serde_json::{Value, json};
 use vectors::dense;
 use vectors::sparse::{SparseVector, dot};
 use vectors::tokens::TokenVectors;
 
-use crate::package::TOKEN_SIZE;
-use crate::support::{
-    BOTH, CUT, Gives, LONG_TEXT, LONG_TOKENS, MODEL, Server, decode, floats, joined, number, pairs,
-};
+use crate::support::*;
 
 const RERANK: &str = "/v1/rerank";
 const TEI_RERANK: &str = "/rerank";

@@ -1,14 +1,11 @@
 //! What holds for every route: whether it asks for a key, which methods it takes, and what it says
 //! while the model is being loaded.
 
-use reqwest::Method;
-use serde_json::Value;
 use settings::Dialect;
-use settings::secret::ApiKey;
 
 use crate::docs::PARTS;
 use crate::support::description::operations;
-use crate::support::{METRICS, MODEL, Server};
+use crate::support::*;
 
 /// Routes whose errors have TEI's form.
 #[rustfmt::skip]

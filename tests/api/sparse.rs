@@ -1,8 +1,6 @@
 //! POST /v1/sparse-embeddings and /v1/embeddings:both: lexical weights and their formats.
 
-use serde_json::{Value, json};
-
-use crate::support::{BOTH, CUT, DENSE, SPARSE, Server, decode, joined, pairs};
+use crate::support::*;
 
 #[test]
 fn both_is_the_pair_of_the_single_answers() {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{BOTH, DENSE, MASK, SPARSE, Server, VOCAB, joined, piece};
+use crate::support::*;
 
 /// A rule; the ids and the weight at each position; the options `sparse_min_weight` (MIN) and
 /// `sparse_top_k` (TOP); what is kept.

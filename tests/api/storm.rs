@@ -7,7 +7,7 @@ use std::thread;
 
 use fastrand::Rng;
 
-use crate::support::{PATIENCE, ROUTES, Server, Talk, post};
+use crate::support::*;
 use testing::{pick, run_for};
 
 const CLIENTS: usize = 4;

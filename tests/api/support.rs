@@ -19,11 +19,9 @@ use duovec::worker::pool::{PoolConfig, WorkerPool};
 use futures_util::FutureExt;
 use model::tokenize::TextTokenizer;
 use parking_lot::Mutex;
-use reqwest::Method;
 use scheduling::batch::cost::{CostModel, Fit};
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{TokenIds, Vectors};
-use serde_json::Value;
 use settings::limits::{Bounded, InteractiveP99Ms, MaxBatchTokens, QueueCapacity, Workers};
 use settings::{Address, Config, OptimizeFor, SpecialTokenText, TokenInput};
 use tempfile::TempDir;
@@ -38,11 +36,16 @@ mod values;
 pub(crate) use crate::engine::Fault;
 use crate::engine::{Controls, TestEngine};
 use crate::package::package;
+// What most tests use is theirs by `use crate::support::*`.
 pub(crate) use crate::package::{
-    ALIAS, CANARY, CUT, Gives, HIDDEN, MASK, MAX_TOKENS, MODEL, VOCAB, piece,
+    ALIAS, CANARY, CUT, Gives, HIDDEN, MASK, MAX_TOKENS, MODEL, TOKEN_SIZE, TWO_ID, VOCAB, ids_of,
+    piece,
 };
 pub(crate) use answer::Answer;
 pub(crate) use bare::{Talk, get, head, post, said_within};
+pub(crate) use reqwest::Method;
+pub(crate) use serde_json::{Value, json};
+pub(crate) use settings::secret::ApiKey;
 pub(crate) use testing::{joined, rows};
 pub(crate) use values::{decode, floats, pairs};
 

@@ -1,14 +1,10 @@
 //! What clients of text-embeddings-inference (TEI) send and read.
 
-use serde_json::{Value, json};
 use settings::limits::MaxItems;
 use settings::{Config, Dialect};
 
 use crate::fields::each;
-use crate::support::{
-    Answer, CUT, DENSE, Fault, HIDDEN, LONG_TEXT, MAX_TOKENS, MODEL, SPARSE, Server, floats,
-    number, rows,
-};
+use crate::support::*;
 
 const EMBED: &str = "/embed";
 const EMBED_SPARSE: &str = "/embed_sparse";

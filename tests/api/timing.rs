@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
-use crate::support::{Answer, DENSE, LONG_TEXT, MAX_TOKENS, ROUTES, Server, TEXT, Talk, post};
+use crate::support::*;
 
 const STAGES: [&str; 6] = ["parse", "tokenize", "queue", "compute", "select", "serialize"];
 

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use crate::http_2_client::{begin, head, localhost, trusting, write_pair};
-use crate::support::{DENSE, PATIENCE, Server, TEXT, post, runtime};
+use crate::support::*;
 
 /// A server with a certificate of its own.
 pub(crate) struct Secure {

@@ -1,12 +1,10 @@
 //! Lists of token ids: refused until somebody says which tokenizer they are of.
 
-use serde_json::json;
 use settings::limits::MaxItemBytes;
 use settings::{Config, TokenInput};
 use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
 
-use crate::package::VOCAB;
-use crate::support::{DENSE, ROUTES, Server};
+use crate::support::*;
 
 fn with_token_input(token_input: TokenInput) -> Server {
     Server::set(|set| set.token_input = token_input)

@@ -4,12 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duovec::engine::fake::expected_token_vectors;
 use half::f16;
-use serde_json::{Value, json};
 
-use crate::package::{Gives, TOKEN_SIZE};
-use crate::support::{
-    BOTH, DENSE, LONG_TEXT, MAX_TOKENS, ROUTES, SPARSE, Server, Talk, WORKERS, decode, number, post,
-};
+use crate::support::*;
 
 /// The vectors of a text's tokens from the place `from` on, of all its ids.
 fn expected(ids: &[u32], from: usize) -> Vec<f32> {

@@ -1,9 +1,8 @@
 //! POST /v1/tokenize: ids, pieces and offsets of the text as sent.
 
-use serde_json::{Value, json};
 use tiktoken_rs::cl100k_base_singleton;
 
-use crate::support::{DENSE, MAX_TOKENS, MODEL, Server, number, post, rows};
+use crate::support::*;
 
 const TOKENIZE: &str = "/v1/tokenize";
 

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
-use serde_json::json;
-use settings::secret::ApiKey;
 
 use crate::collector::Collector;
-use crate::support::{BOTH, DENSE, METRICS, PATIENCE, Server, TEXT};
+use crate::support::*;
 
 pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) const PARENT: &str = "00f067aa0ba902b7";

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use settings::limits::MaxRequestTimeoutMs;
 
-use crate::support::{DENSE, Fault, ROUTES, Server, number};
+use crate::support::*;
 
 const TEXT: &str = r#"{"input":["one","two"]}"#;
 

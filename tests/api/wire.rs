@@ -4,7 +4,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{DENSE, PATIENCE, Server, TEXT, Talk, WORKERS, get, head, number};
+use crate::support::*;
 
 const LIVE: &str = "/health/live";
 

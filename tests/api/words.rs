@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use duovec::engine::fake::expected_words;
-use serde_json::{Value, json};
 
-use crate::package::{KEPT_WORDS, ids_of, question_weight};
+use crate::package::{KEPT_WORDS, question_weight};
 use crate::rerank::{are_near, best_first, results};
-use crate::support::{Gives, SPARSE, Server, joined, number, pairs};
+use crate::support::*;
 
 const TEXTS: [&str; 5] = ["one", "hello world two", "", "here here two", "a short text here"];
 

@@ -9,10 +9,9 @@ use std::thread;
 
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
-use serde_json::{Value, json};
 use testing::{joined, rows};
 
-use super::support::{Broken, Ended, Folder, Server, assert_says, client, has, quick, run, tiny};
+use super::support::*;
 
 /// Serves a package with OpenVINO.
 fn serve(package: &Broken, more: &[&str]) -> Server {

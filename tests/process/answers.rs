@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -16,7 +15,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::faults::memory_kib;
 use super::http_2_client::{begin, head, localhost, trusting, write_pair};
-use super::support::{PATIENCE, Server, duovec, eventually, tiny};
+use super::support::*;
 
 /// `--max-inflight-bytes` of these tests.
 const INFLIGHT: u64 = 16 * 1024 * 1024;

@@ -5,11 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use super::support::{
-    Broken, Ended, Folder, assert_says, has, kill_and_repeat, kill_at, quick, ready_fake, run, tiny,
-};
+use super::support::*;
 
 const NOT_OURS: &str = "is of no run that is on record here";
 

@@ -1,8 +1,6 @@
 //! `duovec bench` without a GPU.
 
-use serde_json::Value;
-
-use super::support::{quick, run, tiny};
+use super::support::*;
 
 #[test]
 fn the_table_of_shapes_is_one_json_object() {

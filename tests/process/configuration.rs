@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::support::{Ended, duovec, run, tiny};
+use super::support::*;
 
 fn said(ended: &Ended, line: &str) -> bool {
     ended.stdout.lines().any(|printed| printed == line)

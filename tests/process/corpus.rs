@@ -15,11 +15,8 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_select::concat::concat_batches;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use serde_json::{Value, json};
 
-use super::support::{
-    Broken, Ended, Folder, assert_says, has, kill_and_repeat, kill_at, quick, ready, run, tiny,
-};
+use super::support::*;
 
 mod chunks;
 mod damage;

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::{Response, StatusCode, header};
-use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::support::{PATIENCE, Server, client, ready_fake};
+use super::support::*;
 
 const CLIENTS: usize = 64;
 

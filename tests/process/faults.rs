@@ -9,11 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use reqwest::StatusCode;
-use serde_json::{Value, json};
 
-use super::support::{
-    PATIENCE, Server, client, duovec, eventually, limited, quick, ready_fake, tiny,
-};
+use super::support::*;
 
 /// Of a server whose batches never end, and which ends with them.
 const HANGS: [&str; 6] =

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
-
-use super::support::{Broken, assert_says, has, quick, run};
+use super::support::*;
 
 /// The tiny package as that of a cross-encoder, for the fake engine.
 fn cross_encoder() -> Broken {

@@ -1,9 +1,8 @@
 //! Questions whose words are weighed by the tokenizer's scores, without a run of the model.
 
-use serde_json::{Value, json};
 use testing::joined;
 
-use super::support::{Broken, Server, quick, ready};
+use super::support::*;
 
 const SPARSE: &str = "/v1/sparse-embeddings";
 

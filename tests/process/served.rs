@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
-
-use super::support::{Server, duovec, ready, ready_fake, tiny};
+use super::support::*;
 
 #[tokio::test]
 async fn the_tiny_package_is_served_by_openvino() {

@@ -4,10 +4,9 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 
-use serde_json::{Value, json};
 use testing::joined;
 
-use super::support::{Broken, Ended, Server, assert_says, client, duovec, has, quick, run, tiny};
+use super::support::*;
 
 /// What the check says of a package, with the real engine.
 fn check(package: &Broken) -> Ended {

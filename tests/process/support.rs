@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use model::package::digest;
 use reqwest::{RequestBuilder, Response};
-use serde_json::{Value, json};
 use testing::copy_of;
 use tokio::task::JoinHandle;
 
+pub(crate) use serde_json::{Value, json};
 pub(crate) use testing::tiny;
 
 /// The binary with an environment that has none of our settings but the place of the libraries.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use model::package::ModelPackage;
 
-use super::support::{PATIENCE, Server, duovec, limited, tiny};
+use super::support::*;
 
 /// A service manager's end of the protocol.
 struct Manager {
