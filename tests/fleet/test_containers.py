@@ -238,27 +238,36 @@ def test_the_image_for_gpus_copies_its_package_once_and_serves_from_there(
     assert copied.stat().st_uid == int(NOBODY)
 
 
+def program(path: Path, lines: str) -> None:
+    """A shell's program."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Path:
+    """The folder of the copies."""
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    return folder
+
+
 def start(folder: Path, *words: str, plans: Path) -> subprocess.CompletedProcess[str]:
     """The entry point with a package of one file and a program that tells what it gets."""
-    package, program = folder / "package", folder / "bin/duovec"
-    for path, text in [
-        (package / "manifest.json", "{}"),
-        (program, '#!/bin/sh\necho "$DUOVEC_PACKAGE $*"\n'),
-    ]:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    program.chmod(0o755)
+    package = folder / "package"
+    package.mkdir(exist_ok=True)
+    (package / "manifest.json").write_text("{}")
+    program(folder / "bin/duovec", 'echo "$DUOVEC_PACKAGE $*"')
     variables = {
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PATH": f"{folder}/bin:{os.environ['PATH']}",
         "DUOVEC_PACKAGE": str(package),
         "PLANS": str(plans),
     }
     return ran("sh", START, *words, code=None, env=variables)
 
 
-def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:
-    plans = tmp_path / "plans"
-    plans.mkdir()
+def test_a_start_removes_what_killed_ones_left(tmp_path: Path, plans: Path) -> None:
     done = start(tmp_path, "serve", plans=plans)
     [copied] = plans.iterdir()
     assert done.stdout == f"{copied} serve\n", done.stderr
@@ -275,16 +284,15 @@ def test_a_start_removes_what_killed_ones_left(tmp_path: Path) -> None:
         assert set(plans.iterdir()) == {copied, young, other}
 
 
-def test_starts_of_one_name_at_once_leave_each_others_copies_alone(tmp_path: Path) -> None:
-    plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
-    plans.mkdir()
-    copy.parent.mkdir()
+def test_starts_of_one_name_at_once_leave_each_others_copies_alone(
+    tmp_path: Path, plans: Path
+) -> None:
     # Another container starts while the first one copies.
-    copy.write_text(
-        '#!/bin/sh\n/bin/cp "$@" || exit\nfor mine; do :; done\n'
-        f'mkdir {tmp_path}/other 2>/dev/null && sh {START} serve\n: >"$mine/last"\n'
+    program(
+        tmp_path / "bin/cp",
+        '/bin/cp "$@" || exit\nfor mine; do :; done\n'
+        f'mkdir {tmp_path}/other 2>/dev/null && sh {START} serve\n: >"$mine/last"',
     )
-    copy.chmod(0o755)
     done = start(tmp_path, "serve", plans=plans)
     [copied] = plans.iterdir()
     assert done.stdout == f"{copied} serve\n" * 2, done.stderr
@@ -292,33 +300,24 @@ def test_starts_of_one_name_at_once_leave_each_others_copies_alone(tmp_path: Pat
     assert copied.stat().st_mode & 0o777 == 0o755, "other users may read it"
 
 
-def test_a_package_that_is_replaced_while_it_is_copied_gets_no_name(tmp_path: Path) -> None:
-    plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
-    plans.mkdir()
-    copy.parent.mkdir()
-    copy.write_text(f'#!/bin/sh\n/bin/cp "$@"\necho {{ }} >{tmp_path}/package/manifest.json\n')
-    copy.chmod(0o755)
+def test_a_package_that_is_replaced_while_it_is_copied_gets_no_name(
+    tmp_path: Path, plans: Path
+) -> None:
+    other = f"echo {{ }} >{tmp_path}/package/manifest.json"
+    program(tmp_path / "bin/cp", f'/bin/cp "$@"\n{other}')
     done = start(tmp_path, "serve", plans=plans)
     assert (done.returncode, names_in(plans)) == (1, [])
     assert f"{tmp_path}/package was replaced while it was copied" in done.stderr
 
 
-def test_a_copy_is_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
-    plans, sync = tmp_path / "plans", tmp_path / "bin/sync"
-    plans.mkdir()
-    sync.parent.mkdir()
-    sync.write_text(f'#!/bin/sh\nls "$2" >{tmp_path}/synced\n')
-    sync.chmod(0o755)
+def test_a_copy_is_on_the_disk_before_it_has_its_name(tmp_path: Path, plans: Path) -> None:
+    program(tmp_path / "bin/sync", f'ls "$2" >{tmp_path}/synced')
     assert start(tmp_path, "serve", plans=plans).returncode == 0
     assert (tmp_path / "synced").read_text() == "manifest.json\n"
 
 
-def test_a_copy_that_fails_is_not_left(tmp_path: Path) -> None:
-    plans, copy = tmp_path / "plans", tmp_path / "bin/cp"
-    plans.mkdir()
-    copy.parent.mkdir()
-    copy.write_text('#!/bin/sh\n/bin/cp "$@"\nexit 1\n')
-    copy.chmod(0o755)
+def test_a_copy_that_fails_is_not_left(tmp_path: Path, plans: Path) -> None:
+    program(tmp_path / "bin/cp", '/bin/cp "$@"\nexit 1')
     for name in ("0123456789ab", "other"):
         (plans / name).mkdir()
     done = start(tmp_path, "serve", plans=plans)
@@ -330,9 +329,7 @@ def test_a_copy_that_fails_is_not_left(tmp_path: Path) -> None:
     assert [line.split()[-1] for line in copies] == ["0123456789ab"]
 
 
-def test_a_copy_has_the_time_of_its_last_start(tmp_path: Path) -> None:
-    plans = tmp_path / "plans"
-    plans.mkdir()
+def test_a_copy_has_the_time_of_its_last_start(tmp_path: Path, plans: Path) -> None:
     start(tmp_path, "serve", plans=plans)
     [copied] = plans.iterdir()
     os.utime(copied, (0, 0))
