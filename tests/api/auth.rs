@@ -49,8 +49,7 @@ fn two_keys_in_two_headers_open_nothing() {
     let server = Server::set(|config| config.http.api_keys = vec![ApiKey::new("right")]);
     for keys in [["Bearer right", "Bearer wrong"], ["Bearer right"; 2]] {
         let twice = keys.map(|key| ("authorization", key));
-        let answer = server.post_with(DENSE, &twice, TEXT);
-        answer.refused("invalid_api_key", "").says("send it once");
+        server.post_with(DENSE, &twice, TEXT).refused("invalid_api_key", "").says("send it once");
     }
     server.post_with(DENSE, &[("authorization", "Bearer right")], TEXT).ok();
 }

@@ -161,7 +161,7 @@ fn late_chunking_makes_no_text_that_is_larger_than_an_item() {
     assert_eq!(ask(4, true).ok()["data"].as_array().map(Vec::len), Some(4));
     ask(5, false).ok();
     let said = ask(5, true).refused("item_too_large", "late_chunking");
-    said.says("may have 64 bytes").says("send fewer or shorter items");
+    said.says("may have 64 bytes…send fewer or shorter items");
 }
 
 #[test]

@@ -136,8 +136,7 @@ fn turned_off_they_are_unknown_routes_and_the_root_is_an_index_for_browsers_too(
     let server = Server::set(|set| set.http.docs = DocsRoutes::Omit);
     for path in PARTS.map(|(path, _)| path).into_iter().chain(["/openapi.json"]) {
         for method in [&Method::GET, &Method::POST] {
-            let answer = server.send(method.clone(), path, &[], Vec::new());
-            let said = answer.refused("not_found", "");
+            let said = server.send(method.clone(), path, &[], Vec::new()).refused("not_found", "");
             said.says(&format!("no route {method} {path}")).says("--docs false leaves out /docs");
             assert!(!said.0.contains("GET /openapi.json has"), "{}", said.0);
         }

@@ -190,10 +190,9 @@ fn an_answer_that_can_never_fit_is_413_and_says_what_to_do() {
         [json!({}), json!({"sparse_format": "tokens"}), json!({"encoding_format": "base64"})]
     {
         let said = answer_of(&server, 2000, &more).refused("request_too_large", "");
-        said.says("700000 bytes").says("fewer or shorter texts");
+        said.says("700000 bytes…fewer or shorter texts");
     }
-    let body = json!({ "input": "a".repeat(750_000) });
-    server.post(DENSE, &body).refused("request_too_large", "");
+    server.post(DENSE, &json!({ "input": "a".repeat(750_000) })).refused("request_too_large", "");
     wait_held(&server, 0.0);
 }
 

@@ -266,8 +266,7 @@ fn the_headers_of_time_and_priority_are_whole_numbers_and_one_of_two_words() {
         ask(TIMEOUT, value).refused("invalid_value", TIMEOUT);
     }
     for value in ["", "high", "Bulk", "interactive,bulk", "1"] {
-        let said = ask("x-priority", value).refused("invalid_value", "x-priority");
-        said.says("interactive or bulk");
+        ask("x-priority", value).refused("invalid_value", "x-priority").says("interactive or bulk");
     }
     let answers = ["interactive", "bulk"].map(|value| ask("x-priority", value).ok());
     assert_eq!(answers[0], answers[1]);

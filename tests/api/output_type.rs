@@ -56,14 +56,12 @@ fn every_type_is_what_it_says_on_every_dense_route_as_a_list_and_in_base64() {
 fn bytes_and_bits_of_a_length_without_ranges_are_refused_with_the_lengths_that_have_them() {
     let server = Server::of(Gives::Dense);
     for numbers in ["int8", "uint8", "binary", "ubinary"] {
-        let whole = json!({"input": "a", "output_dtype": numbers});
-        server.post(DENSE, &whole).ok();
+        server.post(DENSE, &json!({"input": "a", "output_dtype": numbers})).ok();
         let cut = json!({"input": "a", "output_dtype": numbers, "dimensions": CUT});
         let said = server.post(DENSE, &cut).refused("invalid_value", "output_dtype");
-        said.says("vectors of 8 numbers only").says("\"float16\"");
+        said.says("vectors of 8 numbers only…\"float16\"");
     }
-    let half = json!({"input": "a", "output_dtype": "float16", "dimensions": CUT});
-    server.post(DENSE, &half).ok();
+    server.post(DENSE, &json!({"input": "a", "output_dtype": "float16", "dimensions": CUT})).ok();
     let no_length = json!({"input": "a", "output_dtype": "int8", "dimensions": 5});
     server.post(DENSE, &no_length).refused("invalid_dimensions", "dimensions").says("use 4 or 8");
 }

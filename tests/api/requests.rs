@@ -15,8 +15,7 @@ fn unknown_routes_are_404_for_every_method() {
     let server = Server::ready();
     for path in UNKNOWN {
         for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS] {
-            let answer = server.send(method.clone(), path, &[], Vec::new());
-            let said = answer.refused("not_found", "");
+            let said = server.send(method.clone(), path, &[], Vec::new()).refused("not_found", "");
             said.says(&format!("no route {method} /")).says("base_url ends in /v1");
         }
     }

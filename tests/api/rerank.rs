@@ -160,8 +160,7 @@ fn documents_are_returned_as_they_were_sent() {
 #[test]
 fn a_model_without_lexical_weights_scores_by_dense_vectors() {
     let server = Server::of(Gives::Dense);
-    let answer = server.post(RERANK, &ask(json!({}))).ok();
-    assert_eq!(answer["score"], "dense");
+    assert_eq!(server.post(RERANK, &ask(json!({}))).ok()["score"], "dense");
     for score in ["lexical", "hybrid", "tokens"] {
         let refused = server.post(RERANK, &ask(json!({ "score": score })));
         refused.refused("invalid_value", "score").says("must be \"dense\" here");
@@ -209,8 +208,7 @@ fn bodies_that_break_a_rule_name_their_field_and_a_cure() {
 fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
     let server = Server::ready();
     let long = json!({"query": "a", "documents": ["a", LONG_TEXT]});
-    let answer = server.post(RERANK, &long).ok();
-    assert_eq!(answer["usage"]["total_tokens"], 4 + 4 + 16);
+    assert_eq!(server.post(RERANK, &long).ok()["usage"]["total_tokens"], 4 + 4 + 16);
     let mut whole = long;
     whole["truncate"] = false.into();
     let said = server.post(RERANK, &whole).refused("context_length_exceeded", "documents");
@@ -219,8 +217,7 @@ fn texts_that_are_too_long_are_cut_or_refused_with_their_place() {
     let query = json!({"query": LONG_TEXT, "documents": ["a", "a"], "truncate": false});
     server.post(RERANK, &query).refused("context_length_exceeded", "query").says("query has");
     let large = "a ".repeat(512 * 1024 + 1);
-    let beside = json!({"query": "a", "documents": [{"text": "a", "html": large}]});
-    server.post(RERANK, &beside).ok();
+    server.post(RERANK, &json!({"query": "a", "documents": [{"text": "a", "html": large}]})).ok();
     let document = json!({"query": "a", "documents": ["a", {"text": large}]});
     server.post(RERANK, &document).refused("item_too_large", "documents").says("item 1");
     let query = json!({"query": large, "documents": ["a"]});

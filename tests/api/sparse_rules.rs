@@ -123,8 +123,7 @@ fn the_four_formats_are_these_bytes() {
         ("pgvector", r#""sparse_values":"{5:0.1,9:1.25,1000:1e-7}/1000"}"#),
     ] {
         let body = json!({"input": [[0, 8, 4, MASK, 2]], "sparse_format": format});
-        let answer = server.post(SPARSE, &body);
-        let text = String::from_utf8(answer.body).expect("it is UTF-8");
+        let text = String::from_utf8(server.post(SPARSE, &body).body).expect("it is UTF-8");
         assert!(text.contains(bytes), "{format}: {text}");
     }
 }

@@ -361,10 +361,7 @@ impl Server {
         for [body, refusal, words] in rows(table) {
             let (code, field) = refusal.split_once(' ').unwrap_or((refusal, ""));
             for path in routes {
-                let said = self.post_bytes(path, body).refused(code, field);
-                for part in words.split('…') {
-                    said.says(part.trim());
-                }
+                self.post_bytes(path, body).refused(code, field).says(words);
             }
         }
     }

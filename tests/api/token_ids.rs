@@ -16,7 +16,7 @@ fn token_ids_are_refused_until_somebody_says_whose_they_are() {
     for input in [json!([5, 6, 7]), json!([[5, 6, 7], [8]]), json!([[]])] {
         let answer = server.post(DENSE, &json!({ "input": input }));
         let said = answer.refused("token_encoding_missing", "input");
-        said.says("--token-input").says("token_encoding").says("check_embedding_ctx_length=False");
+        said.says("--token-input…token_encoding…check_embedding_ctx_length=False");
     }
     server.post(DENSE, &json!({"input": "a text"})).ok();
 }
@@ -75,8 +75,7 @@ fn an_id_that_its_encoding_lacks_is_refused_with_its_position() {
     }
     for input in ["[1000]", "[[5],[5,100000]]", "[4294967296]", "[[18446744073709551615]]"] {
         let answer = server.post_bytes(DENSE, format!(r#"{{"input":{input}}}"#));
-        let said = answer.refused("token_id_out_of_range", "input");
-        said.says("check_embedding_ctx_length=False");
+        answer.refused("token_id_out_of_range", "input").says("check_embedding_ctx_length=False");
     }
     server.post(DENSE, &json!({"input": [VOCAB - 1]})).ok();
 }

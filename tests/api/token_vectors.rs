@@ -138,8 +138,7 @@ fn what_cannot_be_answered_is_refused() {
                        "token_vectors": true});
     server.post(SPARSE, &table).refused("invalid_value", "lexical").says("leave one of them out");
     let dense_only = Server::of(Gives::Dense);
-    let asked = json!({"input": "a", "token_vectors": true});
-    let refused = dense_only.post(DENSE, &asked);
+    let refused = dense_only.post(DENSE, &json!({"input": "a", "token_vectors": true}));
     refused.refused("invalid_value", "token_vectors").says("leave token_vectors out");
     for (server, size) in [(&server, json!(TOKEN_SIZE)), (&dense_only, Value::Null)] {
         let models = server.get("/v1/models").ok();

@@ -51,7 +51,7 @@ fn of_items_that_ran_as_one_text_the_first_of_the_run_that_failed_is_named() {
     for path in ROUTES {
         server.fault(Fault::NotFinite);
         let said = server.post(path, &body).refused("non_finite_output", "input");
-        said.says("item 2 or one behind it").says("leave late_chunking out");
+        said.says("item 2 or one behind it…leave late_chunking out");
     }
 }
 
@@ -64,7 +64,7 @@ fn a_request_that_needs_more_time_than_it_has_is_told_so_at_once() {
         let answer = server.post_bytes(path, TEXT);
         let said = answer.refused("request_timeout_too_short", "x-request-timeout-ms");
         // More time than the server ever gives would be refused.
-        said.says("60000 ms for the input").says("send less text in each request, or");
+        said.says("60000 ms for the input…send less text in each request, or");
         said.says("as far as the server's --max-request-timeout-ms goes");
         assert_eq!(answer.header("retry-after"), None, "it would be the same again");
         server.post_with(path, &[("x-request-timeout-ms", "61000")], TEXT).ok();

@@ -40,16 +40,14 @@ fn assert_weights(answer: &Value, texts: &[&str], of: fn(&str) -> BTreeMap<u32, 
 fn a_text_has_the_same_words_alone_and_among_others() {
     let server = Server::of(Gives::Words);
     for text in TEXTS {
-        let answer = server.post(SPARSE, &json!({"input": text})).ok();
-        assert_weights(&answer, &[text], words);
+        assert_weights(&server.post(SPARSE, &json!({"input": text})).ok(), &[text], words);
     }
     assert!(words("one").keys().any(|word| !ids_of("one").contains(word)));
     let many = json!({"input": TEXTS.repeat(30)});
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let answer = server.post(SPARSE, &many).ok();
-                assert_weights(&answer, &TEXTS.repeat(30), words);
+                assert_weights(&server.post(SPARSE, &many).ok(), &TEXTS.repeat(30), words);
             });
         }
     });
@@ -89,8 +87,7 @@ fn a_question_is_looked_up_and_nothing_runs() {
     let answer = server.post(SPARSE, &body).ok();
     // The model, if it is named.
     assert_weights(&answer, &TEXTS[1..2], words);
-    let passage = json!({"input": TEXTS[1], "input_type": "passage"});
-    let answer = server.post(SPARSE, &passage).ok();
+    let answer = server.post(SPARSE, &json!({"input": TEXTS[1], "input_type": "passage"})).ok();
     assert_weights(&answer, &TEXTS[1..2], words);
 }
 

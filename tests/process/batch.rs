@@ -298,8 +298,7 @@ fn begun() -> Folder {
     let job = job(&requests(4000));
     let part = job.path("out.jsonl.duovec_work/part-00000.jsonl");
     kill_at(job.batch("out.jsonl", &["--fake-run-ms", "20"]), &part, || {
-        let words = ["out.jsonl", "another process is writing to it"];
-        assert_says(&job.run_batch(1, &[]), 1, &words);
+        assert_says(&job.run_batch(1, &[]), 1, &["out.jsonl", "another process is writing to it"]);
     });
     job
 }
@@ -327,8 +326,7 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
     let input = job.path("in.jsonl");
     let right = fs::read_to_string(&input).expect("it is there");
     fs::write(&input, right.replacen("hello", "other", 1)).expect("written");
-    let words = ["part 0 was made from other requests", "line 1"];
-    refused(&mut job.batch("out.jsonl", &[]), &words);
+    refused(&mut job.batch("out.jsonl", &[]), &["part 0 was made from other requests", "line 1"]);
     fs::write(&input, &right).expect("written");
     // Some requests are wrong by themselves.
     let words = "goes on with what an earlier run finished";
@@ -349,8 +347,7 @@ fn answers_that_were_changed_since_they_were_written_are_not_taken_for_whole() {
     let part = job.path("out.jsonl.duovec_work/part-00000.jsonl");
     let text = fs::read_to_string(&part).expect("it is there");
     fs::write(&part, text.replacen("0.1", "0.2", 5)).expect("written");
-    let words = "part-00000.jsonl has other bytes";
-    has(&job.run_batch(3, &["--log-level", "warn"]).stderr, &[words]);
+    has(&job.run_batch(3, &["--log-level", "warn"]).stderr, &["part-00000.jsonl has other bytes"]);
     assert!(job.bytes("out.jsonl") == whole, "the bytes differ");
     // The whole.
     for bytes in [&whole[..1000], &[&whole[..], b"junk\n"].concat()] {

@@ -66,8 +66,7 @@ async fn health_says_no_before_requests_are_refused() {
     assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(health.headers()[header::CONNECTION], "close");
     assert_eq!(health.json::<Value>().await.expect("JSON")["status"], "draining");
-    let answer = server.text("a").send().await.expect("an answer");
-    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(server.text("a").send().await.expect("an answer").status(), StatusCode::OK);
     tokio::time::sleep(REPEAT).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1), "a second signal ends the process at once");

@@ -28,12 +28,10 @@ fn a_check_tells_what_a_package_gives_and_finds_a_spoilt_table() {
     for (package, flags, told) in
         [(&cross_encoder(), &[][..], scores), (&words, &openvino, weights)]
     {
-        let ended = run(&mut quick("check", package.path(), flags));
-        has(&ended.with_code(0).stdout, &told);
+        has(&run(&mut quick("check", package.path(), flags)).with_code(0).stdout, &told);
     }
     fs::write(words.file("questions.f32"), [0; 1772]).expect("it is written");
-    let ended = run(&mut quick("check", words.path(), &[]));
-    assert_says(&ended, 1, &["questions.f32"]);
+    assert_says(&run(&mut quick("check", words.path(), &[])), 1, &["questions.f32"]);
 }
 
 #[test]

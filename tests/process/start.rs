@@ -196,8 +196,7 @@ async fn a_model_without_prompts_says_that_input_type_is_ignored() {
     let prompts = Broken::new();
     prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "query: "}));
     for (package, ignored) in [(Broken::new(), Some("ignored")), (prompts, None)] {
-        let more = ["--log-level", "info"];
-        let server = Server::ready(&mut quick("serve", package.path(), &more));
+        let server = Server::ready(&mut quick("serve", package.path(), &["--log-level", "info"]));
         for (path, body, expected) in [
             ("/v1/embeddings", json!({"input": "cat", "input_type": "query"}), ignored),
             ("/v1/embeddings:both", json!({"input": "cat", "model": "tiny-query"}), ignored),

@@ -77,8 +77,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 #[tokio::test]
 async fn a_worker_that_is_stuck_gives_no_sign_of_life() {
     let manager = Manager::new();
-    let more = ["--fake-run-ms", "60000", "--worker-stuck-ms", "200"];
-    let server = manager.start(PERIOD, &more);
+    let server = manager.start(PERIOD, &["--fake-run-ms", "60000", "--worker-stuck-ms", "200"]);
     assert_eq!(manager.next(), "READY=1");
     assert_eq!(server.text("a").send().await.expect("an answer").status(), 503);
     // One may have been on its way when the worker was given up; then silence for ten periods.

@@ -55,8 +55,7 @@ async fn a_row_that_is_not_finite_on_a_gpu_is_run_again_on_the_cpu() {
         let mut tuning = Value::Null;
         for seed in 0..REQUESTS_MAX {
             let text = ids_of(u32::try_from(seed).expect("small"));
-            let body = json!({"input": [text]});
-            let (status, _) = server.ask("/v1/embeddings", Some(&body)).await;
+            let (status, _) = server.ask("/v1/embeddings", Some(&json!({"input": [text]}))).await;
             failed += u32::from(status != 200);
             if seed % 50 == 0 {
                 tuning = server.ask("/health", None).await.1["tuning"].take();

@@ -154,8 +154,7 @@ fn a_changed_file_is_refused_also_where_another_one_is_missing() {
         corpus.write(changed, &mine);
         corpus.remove(lost);
         let name = Path::new(changed).file_name().and_then(|name| name.to_str()).expect("UTF-8");
-        let words = [name, "delete this file", "run the same command"];
-        assert_says(&embed(&corpus, out), 1, &words);
+        assert_says(&embed(&corpus, out), 1, &[name, "delete this file", "run the same command"]);
         assert!(corpus.bytes(changed) == mine, "{changed} is left as it is");
         corpus.write(changed, whole);
     }
