@@ -22,16 +22,16 @@ fn cross_encoder() -> Broken {
 #[test]
 fn a_check_tells_what_a_package_gives_and_finds_a_spoilt_table() {
     let words = Broken::of("tiny-words");
-    let scores = ["ok    kind: cross-encoder", "scores of pairs, 64 tokens"];
-    let weights = ["kind: sparse", "none, so that only lexical weights are served"];
+    let scores = "ok    kind: cross-encoder…scores of pairs, 64 tokens";
+    let weights = "kind: sparse…none, so that only lexical weights are served";
     let openvino = ["--engine", "openvino", "--precision", "f32"];
     for (package, flags, told) in
         [(&cross_encoder(), &[][..], scores), (&words, &openvino, weights)]
     {
-        has(&run(&mut quick("check", package.path(), flags)).with_code(0).stdout, &told);
+        has(&run(&mut quick("check", package.path(), flags)).with_code(0).stdout, told);
     }
     fs::write(words.file("questions.f32"), [0; 1772]).expect("it is written");
-    assert_says(&run(&mut quick("check", words.path(), &[])), 1, &["questions.f32"]);
+    assert_says(&run(&mut quick("check", words.path(), &[])), 1, "questions.f32");
 }
 
 #[test]
@@ -43,14 +43,14 @@ fn what_makes_or_compares_vectors_refuses_what_a_package_lacks_and_names_the_cur
     let [input, output] = [&input, &output].map(|path| path.to_str().expect("UTF-8"));
     let embed = [input, "--out", output];
     let adopt = ["--from", "http://localhost:1"];
-    let route = ["tiny-test is a cross-encoder", "POST /v1/rerank"].as_slice();
+    let route = "tiny-test is a cross-encoder…POST /v1/rerank";
     for (package, command, more, code, told) in [
         (&scores, "embed", embed.to_vec(), 1, route),
         (&scores, "batch", vec!["--input", input, "--output", output], 1, route),
         (&scores, "adopt", adopt.to_vec(), 1, route),
-        (&words, "embed", [&embed[..], &["--vectors", "both"]].concat(), 2, &["--vectors sparse"]),
-        (&words, "embed", [&embed[..], &["--input-type", "query"]].concat(), 2, &["ask a server"]),
-        (&words, "adopt", adopt.to_vec(), 1, &["no dense vectors to compare"]),
+        (&words, "embed", [&embed[..], &["--vectors", "both"]].concat(), 2, "--vectors sparse"),
+        (&words, "embed", [&embed[..], &["--input-type", "query"]].concat(), 2, "ask a server"),
+        (&words, "adopt", adopt.to_vec(), 1, "no dense vectors to compare"),
     ] {
         assert_says(&run(&mut quick(command, package.path(), &more)), code, told);
     }

@@ -68,10 +68,10 @@ impl Ended {
     }
 }
 
-/// Checks that a text has each of these words.
+/// Checks that a text has these words, with `…` between those that may be apart.
 #[track_caller]
-pub(crate) fn has(text: &str, words: &[&str]) {
-    for word in words {
+pub(crate) fn has(text: &str, words: &str) {
+    for word in words.split('…') {
         assert!(text.contains(word), "'{word}' is not in: {text}");
     }
 }
@@ -86,8 +86,9 @@ pub(crate) fn run(command: &mut Command) -> Ended {
     }
 }
 
-/// One line on standard error (of errors only), which contains every one of `words`.
-pub(crate) fn assert_says(ended: &Ended, code: i32, words: &[&str]) {
+/// One line on standard error (of errors only), which has these words.
+#[track_caller]
+pub(crate) fn assert_says(ended: &Ended, code: i32, words: &str) {
     ended.with_code(code);
     let lines: Vec<&str> =
         ended.stderr.lines().filter(|line| line.starts_with("duovec:")).collect();

@@ -125,13 +125,13 @@ async fn plans_for_different_uses_lie_beside_each_other() {
 fn a_plan_is_tried_on_the_gpu_before_the_package_gets_it() {
     let package = with_graph(PlanFlavour::TensorRt);
     let said = "golden numbers on duovec stand-in: dense cosine at least 1.0";
-    has(&build(&package, &[]).with_code(0).stdout, &[said]);
+    has(&build(&package, &[]).with_code(0).stdout, said);
     let before = plans(&package);
     let own = plan_files(&package);
     package.package.manifest(|manifest| manifest["canary"]["dense"][0] = json!(-0.9));
     for flags in [&[][..], &["--version-compatible"]] {
         let said = "does not give the manifest's golden numbers";
-        has(&build(&package, flags).with_code(1).stderr, &[said]);
+        has(&build(&package, flags).with_code(1).stderr, said);
         assert_eq!((plans(&package), plan_files(&package)), (before.clone(), own.clone()));
     }
 }
@@ -147,13 +147,13 @@ fn a_plan_that_is_wrong_in_its_longest_shape_or_of_long_texts_never_enters_the_p
     ] {
         let mut command = building(&package, &[]);
         println!("{mistake}");
-        has(&run(command.env(FAULTS, mistake)).with_code(1).stderr, &[words]);
+        has(&run(command.env(FAULTS, mistake)).with_code(1).stderr, words);
         assert!(plans(&package).is_empty(), "{mistake}");
     }
     // Lone rows are compared with no batch.
     let mut command = building(&package, &["--profiles", "one=1x8:1x16:1x64"]);
     let words = "gives a text of 64 tokens numbers that are not finite";
-    has(&run(command.env(FAULTS, "nan_after=32")).with_code(1).stderr, &[words]);
+    has(&run(command.env(FAULTS, "nan_after=32")).with_code(1).stderr, words);
     assert!(plans(&package).is_empty());
 }
 
@@ -165,8 +165,8 @@ fn a_build_does_what_it_was_told() {
     let entry = &plans(&package)[0];
     let file = entry["file"].as_str().expect("a name");
     let text = fs::read_to_string(package.package.file(file)).expect("it is there");
-    has(&text, &["built on_device_1\n", "built optimization_level_5\n"]);
-    has(&text, &["built workspace_67108864\n", "built hardware_compatibility_2\n"]);
+    has(&text, "built on_device_1\n…built optimization_level_5\n");
+    has(&text, "built workspace_67108864\n…built hardware_compatibility_2\n");
     assert_eq!(entry["optimization_level"], 5);
     assert_eq!(entry["same_compute_capability"], true);
     // A plan of another level, or for this model of GPU alone, is for another use.
@@ -179,14 +179,14 @@ fn a_build_does_what_it_was_told() {
 fn what_a_build_cannot_do_is_refused_by_name() {
     let package = with_graph(PlanFlavour::TensorRt);
     let words = "there is no GPU 9: the driver shows 2, counted";
-    has(&build(&package, &["--device", "9"]).stderr, &[words]);
+    has(&build(&package, &["--device", "9"]).stderr, words);
     let rtx = with_graph(PlanFlavour::TensorRtRtx);
     for flags in [
         &["--optimization-level", "3"][..],
         &["--workspace-mib", "64"],
         &["--same-compute-capability"],
     ] {
-        has(&build(&rtx, flags).stderr, &[flags[0], "tensorrt-rtx compiles for its GPU"]);
+        has(&build(&rtx, flags).stderr, &format!("{}…tensorrt-rtx compiles for its GPU", flags[0]));
     }
     assert!(plans(&rtx).is_empty() && plans(&package).is_empty());
 }
@@ -201,11 +201,11 @@ async fn fp8_is_for_those_who_name_it_and_has_tolerances_of_its_own() {
                 *value = json!(value.as_f64().expect("a number") + 0.2);
             }
         });
-        has(&build(&package, &["--precision", "fp8"]).with_code(0).stdout, &[", fp8, "]);
+        has(&build(&package, &["--precision", "fp8"]).with_code(0).stdout, ", fp8, ");
         let built = plans(&package);
         assert_eq!(built[0]["precision"], "fp8");
         assert_eq!(built[0]["model_file"], "model.fp8.onnx");
-        has(&package.refusal("", &[]), &["computes in fp8: name it with --precision fp8"]);
+        has(&package.refusal("", &[]), "computes in fp8: name it with --precision fp8");
         let server = package.serve("", &["--precision", "fp8"]);
         assert_eq!(ask(&server, 3, 30).await, 200);
         drop(server);
@@ -223,19 +223,19 @@ fn a_gpu_that_is_too_old_for_fp8_is_named_with_what_to_do() {
     let mut command = building(&package, &["--precision", "fp8"]);
     let ended = run(command.env(FAULTS, "capability=86"));
     assert_eq!(ended.with_code(1).stderr.lines().count(), 1, "{}", ended.stderr);
-    has(&ended.stderr, &[needed, "duovec stand-in has 8.6", "--precision f16"]);
+    has(&ended.stderr, &format!("{needed}…duovec stand-in has 8.6…--precision f16"));
     let rtx = with_fp8_graph(PlanFlavour::TensorRtRtx);
     let ended = build(&rtx, &["--precision", "fp8", "--compute-capability", "8.6,12.0"]);
-    has(&ended.stderr, &[needed]);
+    has(&ended.stderr, needed);
     assert!(plans(&package).is_empty() && plans(&rtx).is_empty());
     // A plan that was built elsewhere.
     build(&package, &["--precision", "fp8"]).with_code(0);
     for said in [package.refusal("capability=86", &[]), package.check("capability=86").stdout] {
-        has(&said, &[needed, "duovec stand-in has 8.6: use --precision f16"]);
+        has(&said, &format!("{needed}…duovec stand-in has 8.6: use --precision f16"));
     }
     let more = ["--precision", "fp8", "--log-level", "off"];
     let said = run(&mut package.own("check", "capability=86", &more)).stdout;
-    has(&said, &["duovec stand-in has 8.6: use --precision f16"]);
+    has(&said, "duovec stand-in has 8.6: use --precision f16");
     assert!(!said.contains("build-engine"), "no plan would ever run: {said}");
 }
 
@@ -280,10 +280,10 @@ fn each_model_of_gpu_gets_a_plan_of_its_own() {
     package.package.manifest(|manifest| {
         manifest["plans"].as_array_mut().expect("a list").pop();
     });
-    let words =
-        "was built for duovec stand-in with 4 multiprocessors, this GPU is Duovec stand-in with 4";
+    let words = "duovec stand-in with 4 multiprocessors, this GPU is Duovec stand-in with 4…\
+                 --flavour tensorrt --device 1";
     let said = package.refusal("unlike_devices", &["--devices", "0,1"]);
-    has(&said, &[words, "--flavour tensorrt --device 1"]);
+    has(&said, words);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn models_of_gpu_whose_plans_differ_get_equal_ones_by_the_commands_of_the_refusa
     let said = package.refusal("unlike_devices", &["--devices", "0,1"]);
     let command = format!("duovec build-engine {} --flavour", package.package.path().display());
     let commands = format!(" with: {command} tensorrt && {command} tensorrt --device 1");
-    has(&said, &["need plans of the same profiles", &commands]);
+    has(&said, &format!("need plans of the same profiles…{commands}"));
     built(&[]);
     built(&["--device", "1"]);
     package.spawn("unlike_devices", &["--devices", "0,1"]).wait_for("ready");
@@ -332,7 +332,7 @@ async fn a_plan_that_the_library_refuses_is_built_anew() {
             "build it anew with: duovec build-engine {} --flavour tensorrt",
             package.package.path().display()
         );
-        has(&package.refusal("", &[]), &[file, &command]);
+        has(&package.refusal("", &[]), &format!("{file}…{command}"));
         let mut server = package.spawn("", &["--build-plan", "true"]);
         server.wait_for("it is built anew");
         server.wait_for("ready");
@@ -351,7 +351,7 @@ fn a_plan_that_is_refused_again_is_built_only_once() {
     let more = ["--port", "0", "--build-plan", "true"];
     let ended = run(&mut package.own("serve", "deserialize_fails", &more));
     let last = ended.with_code(1).stderr.lines().last().expect("a line");
-    has(last, &["no plan could be built: "]);
+    has(last, "no plan could be built: ");
     assert_eq!(ended.stderr.matches("it is built anew").count(), 1, "{}", ended.stderr);
     assert_eq!(plans(&package), before, "the package is as it was");
 }
@@ -361,7 +361,7 @@ fn a_start_whose_plan_cannot_be_built_says_why() {
     let package = with_graph(PlanFlavour::TensorRt);
     let start = |why: &str| {
         let said = package.refusal("build_fails", &["--build-plan", "true"]);
-        has(&said, &["no plan could be built: ", why]);
+        has(&said, &format!("no plan could be built: …{why}"));
     };
     start("scripted: no implementation was found");
     // A folder that cannot be written, which is told before a build.
@@ -385,14 +385,14 @@ async fn where_no_plan_can_be_built_auto_takes_the_cpu_and_says_why() {
     let (_, health) = server.ask("/health", None).await;
     assert_eq!(health["engine"], "openvino");
     let reason = health["tuning"]["engine_reason"].as_str().expect("a text");
-    has(reason, &["; not tensorrt: no plan could be built: cannot build"]);
+    has(reason, "; not tensorrt: no plan could be built: cannot build");
 }
 
 #[test]
 fn the_layers_of_a_plan_can_be_read() {
     for flavour in flavours() {
         let package = with_graph(flavour);
-        has(&build(&package, &["--inspect"]).with_code(1).stderr, &["no plan of"]);
+        has(&build(&package, &["--inspect"]).with_code(1).stderr, "no plan of");
         build(&package, &[]).with_code(0);
         let said = build(&package, &["--inspect"]);
         let layers: Value = serde_json::from_str(&said.with_code(0).stdout).expect("JSON");

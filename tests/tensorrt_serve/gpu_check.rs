@@ -65,7 +65,7 @@ fn the_gpu_check_passes_on_the_stand_ins() {
         "- PASS every worker gives the canary's numbers",
         "- PASS after a kernel that faults the server ends with exit code 1",
     ];
-    has(&report, &lines);
+    has(&report, &lines.join("…"));
     let captured = report.lines().find_map(|line| {
         let (captured, rest) =
             line.strip_prefix("- PASS ")?.split_once(" of 10 buckets captured")?;

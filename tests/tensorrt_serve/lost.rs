@@ -60,7 +60,7 @@ async fn a_sick_gpu_that_is_not_named_does_not_matter() {
 fn without_any_gpu_left_the_start_names_each() {
     let package = Package::new(PlanFlavour::TensorRt);
     let words = "GPU 0: cudaGetDeviceProperties failed: cudaErrorDevicesUnavailable";
-    has(&package.refusal("sick_device=0", &[]), &[words]);
+    has(&package.refusal("sick_device=0", &[]), words);
 }
 
 /// Waits until the workers of a lost GPU have ended: each notices at its next batch. Only in the

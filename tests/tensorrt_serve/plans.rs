@@ -56,7 +56,7 @@ fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
         ("no plan of tensorrt", &|plan| plan["flavour"] = "tensorrt-rtx".into()),
     ];
     for (words, change) in cases {
-        has(&refused(change), &[words]);
+        has(&refused(change), words);
     }
     assert!(refused(cases[1].1).contains("duovec build-engine"));
     let short = Package::new(PlanFlavour::TensorRt);

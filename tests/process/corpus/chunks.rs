@@ -67,6 +67,6 @@ fn another_way_of_cutting_does_not_go_on_with_an_output() {
         (&["--chunk-tokens", "10"], "late"),
         (&[], "chunk_tokens"),
     ] {
-        assert_says(&corpus.embed("in.jsonl", "out", more), 1, &[name]);
+        assert_says(&corpus.embed("in.jsonl", "out", more), 1, name);
     }
 }

@@ -34,10 +34,10 @@ fn a_whole_output_with_a_part_that_was_changed_is_refused_and_the_part_named() {
     let mut other = whole["part-00001.parquet"].clone();
     other[500] ^= 1;
     fs::write(&path, other).expect("written");
-    let words = ["part-00001.parquet has other bytes", "delete this file", "run the same command"];
-    assert_says(&embed(&corpus, "out"), 1, &words);
+    let words = "part-00001.parquet has other bytes…delete this file…run the same command";
+    assert_says(&embed(&corpus, "out"), 1, words);
     cut(&path);
-    assert_says(&embed(&corpus, "out"), 1, &["part-00001.parquet has 500 bytes"]);
+    assert_says(&embed(&corpus, "out"), 1, "part-00001.parquet has 500 bytes");
     fs::remove_file(&path).expect("it is there");
     embed(&corpus, "out").with_code(3);
     assert!(bytes(&corpus.path("out")) == whole, "the bytes differ");
@@ -89,7 +89,7 @@ fn a_file_of_another_program_that_came_after_the_run_began_is_never_lost() {
     // The second refusal comes after the run's own list of rejected rows has its name.
     for theirs in ["out.parquet.rejected.jsonl", "out.parquet"] {
         corpus.write(theirs, "theirs");
-        let words = [theirs, "is of no run that is on record here", "remove it"];
+        let words = format!("{theirs}…is of no run that is on record here…remove it");
         assert_says(&embed(&corpus, "out.parquet"), 1, &words);
         assert_eq!(corpus.bytes(theirs), b"theirs");
         corpus.remove(theirs);
@@ -109,7 +109,7 @@ fn a_whole_file_is_left_as_it_is_a_changed_one_refused_and_one_that_is_gone_made
     assert_eq!(written(), written());
     let whole = fs::read(&path).expect("it is there");
     cut(&path);
-    assert_says(&embed(&corpus, "out.parquet"), 1, &["out.parquet has 500 bytes"]);
+    assert_says(&embed(&corpus, "out.parquet"), 1, "out.parquet has 500 bytes");
     fs::remove_file(&path).expect("it is there");
     embed(&corpus, "out.parquet").with_code(0);
     assert!(fs::read(&path).expect("it is there") == whole, "the bytes differ");
@@ -123,7 +123,7 @@ fn a_whole_file_that_lost_its_side_file_is_made_again_of_the_same_input_alone() 
     let before = files();
     corpus.remove("out.parquet.rejected.jsonl");
     let other = corpus.embed("in.jsonl", "out.parquet", &["--part-rows", "20"]);
-    assert_says(&other, 1, &["cannot continue", "its kept_columns is \"id\", not \"\""]);
+    assert_says(&other, 1, "cannot continue…its kept_columns is \"id\", not \"\"");
     let right = String::from_utf8(corpus.bytes("in.jsonl")).expect("UTF-8");
     for (input, words) in [
         (right.replacen("\"id\":0", "\"id\":7", 1), "part 0 was made from other rows"),
@@ -131,7 +131,7 @@ fn a_whole_file_that_lost_its_side_file_is_made_again_of_the_same_input_alone() 
         (format!("{right}\"one\"\n"), "goes on at row 61"),
     ] {
         corpus.write("in.jsonl", input);
-        assert_says(&embed(&corpus, "out.parquet"), 1, &["cannot continue", words]);
+        assert_says(&embed(&corpus, "out.parquet"), 1, &format!("cannot continue…{words}"));
         assert!(corpus.bytes("out.parquet") == before.0, "{words}: the bytes differ");
     }
     corpus.write("in.jsonl", right);
@@ -154,7 +154,8 @@ fn a_changed_file_is_refused_also_where_another_one_is_missing() {
         corpus.write(changed, &mine);
         corpus.remove(lost);
         let name = Path::new(changed).file_name().and_then(|name| name.to_str()).expect("UTF-8");
-        assert_says(&embed(&corpus, out), 1, &[name, "delete this file", "run the same command"]);
+        let words = format!("{name}…delete this file…run the same command");
+        assert_says(&embed(&corpus, out), 1, &words);
         assert!(corpus.bytes(changed) == mine, "{changed} is left as it is");
         corpus.write(changed, whole);
     }
@@ -168,7 +169,7 @@ fn parts_that_a_shorter_input_lacks_are_never_left() {
     kill_at(corpus.command("in.jsonl", "out", &more), &part(3), || {});
     fs::remove_file(part(2)).expect("it is there");
     write_jsonl(&corpus.path("in.jsonl"), &texts(40));
-    assert_says(&embed(&corpus, "out"), 1, &["cannot continue", "more parts"]);
+    assert_says(&embed(&corpus, "out"), 1, "cannot continue…more parts");
 }
 
 #[test]

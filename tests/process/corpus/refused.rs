@@ -69,8 +69,7 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     fs::create_dir(corpus.path("deep")).expect("created");
     write("deep/in.jsonl", b"\"one\"\n");
     let refused = |input: &str, out: &str, more: &[&str], code: i32, words: &str| {
-        let words: Vec<&str> = words.split('…').collect();
-        assert_says(&corpus.embed(input, out, more), code, &words);
+        assert_says(&corpus.embed(input, out, more), code, words);
     };
     for [input, out, more, code, words] in rows(REFUSED) {
         let more: Vec<&str> = more.split_whitespace().collect();
@@ -88,13 +87,13 @@ fn wrong_uses_and_inputs_are_named_with_a_cure_and_make_no_output() {
     }
     let mut command = quick("embed", tiny(), &[]);
     command.arg(corpus.path("in.jsonl")).args(["--out", ""]);
-    assert_says(&run(&mut command), 2, &["--out", "name a file or a folder"]);
+    assert_says(&run(&mut command), 2, "--out…name a file or a folder");
     // The name of the current folder is no pattern.
     fs::create_dir(corpus.path("[2024]")).expect("created");
     write("[2024]/in.jsonl", b"\"one\"\n");
     let mut command = quick("embed", tiny(), &["./*.jsonl", "--out", "out.jsonl"]);
     command.current_dir(corpus.path("[2024]"));
-    assert_says(&run(&mut command), 2, &["--out out.jsonl is also the input"]);
+    assert_says(&run(&mut command), 2, "--out out.jsonl is also the input");
 }
 
 /// Of what is nearly wrong.
