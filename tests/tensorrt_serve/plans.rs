@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use model::package::edit::PackageEditor;
 use model::package::manifest::plan::PlanFlavour;
 use serde_json::{Value, json};
+use testing::{joined, rows};
 
 use crate::support::{has, run};
 use crate::{Package, ask, flavours, standins};
@@ -17,78 +18,64 @@ fn kernel_files(package: &Package) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|end| end == "kernels")).collect()
 }
 
-/// What is done to the manifest's entry of a plan.
-type Change<'a> = &'a dyn Fn(&mut Value);
+/// A package whose manifest says this of its plan.
+fn with_entry(more: &str) -> Package {
+    let package = Package::new(PlanFlavour::TensorRt);
+    let more = serde_json::from_str(&more.replace("ZEROS", &"0".repeat(64))).expect("JSON");
+    package.package.manifest(|manifest| {
+        let plan = &mut manifest["plans"][0];
+        *plan = joined(plan.take(), &more);
+    });
+    package
+}
+
+/// What a manifest says of a plan, and how it is refused.
+const UNFIT: &str = r#"
+{"version":"10.0.0.1"} | was built by version 10.0.0.1…duovec build-engine
+{"compute_capabilities":["8.6"]} | was built for compute capability 8.6
+{"device":"NVIDIA L4"} | for NVIDIA L4 with 4 multiprocessors, this GPU is duovec stand-in with 4
+{"multiprocessors":3} | for duovec stand-in with 3 multiprocessors, this GPU is duovec
+{"device":null} | does not say for which GPU it was built
+{"model_sha256":"ZEROS"} | was built from another model.onnx
+{"sha256":"ZEROS"} | has SHA-256
+{"flavour":"tensorrt-rtx"} | no plan of tensorrt
+"#;
 
 #[test]
 fn a_plan_that_does_not_fit_is_refused_with_what_to_do() {
-    let refused = |change: Change<'_>| {
-        let package = Package::new(PlanFlavour::TensorRt);
-        package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
-        package.refusal("", &[])
-    };
-    let cases: [(&str, Change<'_>); 10] = [
-        ("and needs that one, the library is", &|plan| {
-            let version = plan["version"].as_str().expect("a text").to_owned();
-            plan["version"] = format!("{version}9").into();
+    for [entry, words] in rows(UNFIT) {
+        has(&with_entry(entry).refusal("", &[]), words);
+    }
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 3] = [
+        ("and needs that one, the library is", |plan| {
+            plan["version"] = format!("{}9", plan["version"].as_str().expect("a text")).into();
         }),
-        ("was built by version 10.0.0.1", &|plan| plan["version"] = "10.0.0.1".into()),
-        ("was built for compute capability 8.6", &|plan| {
-            plan["compute_capabilities"] = json!(["8.6"]);
-        }),
-        (
-            "was built for NVIDIA L4 with 4 multiprocessors, this GPU is duovec stand-in with 4",
-            &|plan| {
-                plan["device"] = "NVIDIA L4".into();
-            },
-        ),
-        ("was built for duovec stand-in with 3 multiprocessors, this GPU is duovec", &|plan| {
-            plan["multiprocessors"] = 3.into();
-        }),
-        ("does not say for which GPU it was built", &|plan| plan["device"] = Value::Null),
-        ("was built from another model.onnx", &|plan| {
-            plan["model_sha256"] = "0".repeat(64).into();
-        }),
-        ("has SHA-256", &|plan| plan["sha256"] = "0".repeat(64).into()),
-        ("its profile latency=1x1:1x32:8x64 is latency=1x1:1x32:9x64", &|plan| {
+        ("its profile latency=1x1:1x32:8x64 is latency=1x1:1x32:9x64", |plan| {
             plan["profiles"][0]["rows"]["max"] = 9.into();
         }),
-        ("no plan of tensorrt", &|plan| plan["flavour"] = "tensorrt-rtx".into()),
+        ("ends at 32 tokens, the model takes 64", |plan| {
+            (0..2).for_each(|at| plan["profiles"][at]["length"]["max"] = 32.into());
+        }),
     ];
-    for (words, change) in cases {
-        has(&refused(change), words);
+    for (words, change) in changes {
+        let package = Package::new(PlanFlavour::TensorRt);
+        package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
+        has(&package.refusal("", &[]), words);
     }
-    assert!(refused(cases[1].1).contains("duovec build-engine"));
-    let short = Package::new(PlanFlavour::TensorRt);
-    short.package.manifest(|manifest| {
-        for profile in 0..2 {
-            manifest["plans"][0]["profiles"][profile]["length"]["max"] = 32.into();
-        }
-    });
-    assert!(short.refusal("", &[]).contains("ends at 32 tokens, the model takes 64"));
 }
 
 #[test]
 fn a_plan_for_many_models_of_gpu_fits_each() {
-    let fits = |change: Change<'_>| {
-        let package = Package::new(PlanFlavour::TensorRt);
-        package.package.manifest(|manifest| change(&mut manifest["plans"][0]));
-        package.check("").stdout.contains("runs standin.plan")
-    };
-    let cases: [(&str, bool, Change<'_>); 4] = [
-        ("name alone, of an earlier release", true, &|plan| plan["multiprocessors"] = Value::Null),
-        ("other", false, &|plan| plan["device"] = "NVIDIA L4".into()),
-        ("other of the capability", true, &|plan| {
-            plan["device"] = "NVIDIA L4".into();
-            plan["same_compute_capability"] = true.into();
-        }),
-        ("other generation", true, &|plan| {
-            plan["device"] = "NVIDIA L4".into();
-            plan["hardware_compatible"] = true.into();
-        }),
-    ];
-    for (name, expected, change) in cases {
-        assert_eq!(fits(change), expected, "{name}");
+    for (entry, fits) in [
+        // Of an earlier release.
+        (r#"{"multiprocessors":null}"#, true),
+        (r#"{"device":"NVIDIA L4"}"#, false),
+        (r#"{"device":"NVIDIA L4","same_compute_capability":true}"#, true),
+        (r#"{"device":"NVIDIA L4","hardware_compatible":true}"#, true),
+    ] {
+        let said = with_entry(entry).check("").stdout;
+        assert_eq!(said.contains("runs standin.plan"), fits, "{entry}");
     }
 }
 
