@@ -118,11 +118,7 @@ impl Package {
         let ids = graph.manifest().canary.token_ids.clone();
         let dense = expected_dense(&ids, HIDDEN);
         let sparse = expected_sparse(&ids);
-        package.manifest(|manifest| {
-            manifest["plans"] = json!([entry]);
-            manifest["canary"]["dense"] = json!(dense);
-            manifest["canary"]["sparse"] = json!(sparse);
-        });
+        package.say(&json!({"plans": [entry], "canary": {"dense": dense, "sparse": sparse}}));
         Self { package, flavour, libraries }
     }
 
@@ -411,8 +407,7 @@ async fn auto_takes_the_gpu_and_says_so() {
 async fn auto_without_a_gpu_takes_the_cpu_and_says_why() {
     let package = Package::new(PlanFlavour::TensorRt);
     // OpenVINO must give the fixture's own numbers.
-    let canary = manifest_of(&support::tiny())["canary"].take();
-    package.package.manifest(|manifest| manifest["canary"] = canary);
+    package.package.say(&json!({"canary": manifest_of(&support::tiny())["canary"]}));
     let mut server = Server::spawn(&mut package.command("serve", "auto", "no_device"));
     let chosen = server.wait_for("the engine is chosen");
     assert_eq!(chosen["level"], "WARN", "{chosen}");

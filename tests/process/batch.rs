@@ -118,11 +118,8 @@ async fn lines_have_the_answers_of_the_routes_in_their_order() {
 
 #[test]
 fn requests_that_ask_for_no_prompt_get_the_one_of_the_setting() {
-    let package = Broken::new();
-    package.manifest(|manifest| {
-        manifest["prompts"] = json!({"query": "query: ", "passage": "passage: "});
-        manifest["default_prompt"] = "query".into();
-    });
+    let prompts = json!({"query": "query: ", "passage": "passage: "});
+    let package = Broken::with(&json!({"prompts": prompts, "default_prompt": "query"}));
     let bodies = [
         json!({"input": "hello"}),
         json!({"input": "query: hello"}),
@@ -310,8 +307,7 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
         assert_says(&run(command), 1, &format!("cannot continue…out.jsonl…{words}"));
         assert!(!job.path("out.jsonl").exists());
     };
-    let other = Broken::new();
-    other.manifest(|manifest| manifest["model_id"] = "another".into());
+    let other = Broken::with(&json!({"model_id": "another"}));
     let mut with_other = job.batch_with(other.path(), "out.jsonl", &[]);
     refused(&mut with_other, "its model is \"tiny-test\", not \"another\"");
     for (name, value, word) in [

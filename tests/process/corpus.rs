@@ -300,19 +300,16 @@ fn an_output_of_something_else_is_not_gone_on_with() {
     refused(&["--part-rows", "20", "--dimensions", "4"], "dimensions");
     refused(&["--part-rows", "20", "--vectors", "dense"], "vectors");
     refused(&["--part-rows", "20", "--format", "jsonl"], "format…\"parquet\"…\"jsonl\"");
-    let other = |input_type, change: &dyn Fn(&mut Value)| {
-        let other = Broken::new();
-        other.manifest(change);
+    let other = |input_type, says: &Value| {
+        let other = Broken::with(says);
         let more = ["--part-rows", "20", "--input-type", input_type];
         run(&mut corpus.command_with(other.path(), "in.jsonl", "out", &more))
     };
-    let ended = other("passage", &|manifest| {
-        manifest["model_id"] = "another".into();
-        manifest["prompts"] = json!({"passage": "passage: "});
-    });
+    let says = json!({"model_id": "another", "prompts": {"passage": "passage: "}});
+    let ended = other("passage", &says);
     assert_says(&ended, 1, "its model is \"tiny-test\", not \"another\"…its prompt is");
     // A text that begins with it gets no other prompt.
-    let ended = other("default", &|manifest| manifest["prompts"] = json!({"query": "ask: "}));
+    let ended = other("default", &json!({"prompts": {"query": "ask: "}}));
     assert_says(&ended, 1, "its prompt_query is…not \"ask: \"");
     assert_eq!(bytes(&corpus.path("out")), before);
 }
@@ -320,8 +317,7 @@ fn an_output_of_something_else_is_not_gone_on_with() {
 #[test]
 fn a_model_without_prompts_says_that_input_type_changes_nothing() {
     let corpus = Folder::with_rows(3);
-    let prompts = Broken::new();
-    prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "ask: "}));
+    let prompts = Broken::with(&json!({"prompts": {"query": "ask: "}}));
     for (at, (package, more, times)) in [
         (tiny(), &["--input-type", "query"][..], 1),
         (tiny(), &["--input-type", "passage"], 1),

@@ -63,8 +63,7 @@ async fn a_question_is_weighed_by_its_words_surprisal_and_nothing_runs() {
 
 #[tokio::test]
 async fn a_prompt_weighs_nothing_whoever_writes_it() {
-    let package = Broken::new();
-    package.manifest(|manifest| manifest["prompts"] = json!({"query": "the dog "}));
+    let package = Broken::with(&json!({"prompts": {"query": "the dog "}}));
     let server = Server::ready(&mut quick("serve", package.path(), &["--log-level", "info"]));
     let pieces = [("▁cat", 6.0), ("▁house", 6.0)];
     for text in ["cat house", "the dog cat house"] {

@@ -4,8 +4,6 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 
-use testing::joined;
-
 use super::support::*;
 
 /// What the check says of a package, with the real engine.
@@ -93,11 +91,8 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
 
 #[test]
 fn a_check_tells_the_default_prompt() {
-    let package = Broken::new();
-    package.manifest(|manifest| {
-        manifest["prompts"] = json!({"query": "query: ", "passage": "passage: "});
-        manifest["default_prompt"] = "query".into();
-    });
+    let prompts = json!({"query": "query: ", "passage": "passage: "});
+    let package = Broken::with(&json!({"prompts": prompts, "default_prompt": "query"}));
     for (flags, prompt) in [
         (&[][..], "query"),
         (&["--default-prompt", "none"], "none"),
@@ -144,9 +139,7 @@ fn what_is_missing_changed_or_computes_otherwise_is_named_and_refused() {
     let write = |name: &'static str, text: &'static str| {
         move |package: &Broken| fs::write(package.file(name), text).expect("it is written")
     };
-    let with = |more: Value| {
-        move |package: &Broken| package.manifest(|all| *all = joined(all.take(), &more))
-    };
+    let with = |more: Value| move |package: &Broken| package.say(&more);
     let remove = |package: &Broken| fs::remove_file(package.file("model.onnx")).expect("it was");
     let flip = |package: &Broken| {
         let mut bytes = read(package);
@@ -191,8 +184,7 @@ fn what_is_missing_changed_or_computes_otherwise_is_named_and_refused() {
 
 #[tokio::test]
 async fn a_model_without_prompts_says_that_input_type_is_ignored() {
-    let prompts = Broken::new();
-    prompts.manifest(|manifest| manifest["prompts"] = json!({"query": "query: "}));
+    let prompts = Broken::with(&json!({"prompts": {"query": "query: "}}));
     for (package, ignored) in [(Broken::new(), Some("ignored")), (prompts, None)] {
         let server = Server::ready(&mut quick("serve", package.path(), &["--log-level", "info"]));
         for (path, body, expected) in [
@@ -224,20 +216,17 @@ fn a_whole_package_passes_the_check_which_tells_what_was_taken_from_where() {
         "ok    prompts: none, so that input_type changes nothing\n",
     ];
     has(&ended.with_code(0).stdout, &lines.join("…"));
-    let package = Broken::new();
-    package.manifest(|manifest| {
-        manifest["prompts"] = json!({"query": "query: ", "passage": ""});
-        manifest["sources"] = json!({
-            "pooling": "1_Pooling/config.json, pooling_mode",
-            "max_input_tokens": "--max-tokens",
-            "prompts": "--query-prompt",
-            "weights": "rounded to 4 bits",
-        });
-        manifest["largest"] = json!({
+    let package = Broken::with(&json!({
+        "prompts": {"query": "query: ", "passage": ""},
+        "sources": {
+            "pooling": "1_Pooling/config.json, pooling_mode", "max_input_tokens": "--max-tokens",
+            "prompts": "--query-prompt", "weights": "rounded to 4 bits",
+        },
+        "largest": {
             "texts": 160, "scores": [4.36, 2.0], "feed_forward": [25.7], "values": [6.75],
             "other": [10.5],
-        });
-    });
+        },
+    }));
     let lines = [
         "ok    pooling: mean (1_Pooling/config.json, pooling_mode)\n",
         "ok    tokens of a text: 64 (--max-tokens)\n",

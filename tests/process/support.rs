@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use model::package::digest;
 use reqwest::{RequestBuilder, Response};
-use testing::copy_of;
+use testing::{copy_of, joined};
 use tokio::task::JoinHandle;
 
 pub(crate) use serde_json::{Value, json};
@@ -360,6 +360,13 @@ impl Broken {
         Self { directory: copy_of(fixture) }
     }
 
+    /// One that says more in its manifest.
+    pub(crate) fn with(more: &Value) -> Self {
+        let package = Self::new();
+        package.say(more);
+        package
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -373,6 +380,11 @@ impl Broken {
         fs::write(self.file(name), bytes).expect("it is written");
         let entry = json!({"sha256": digest::of_bytes(bytes), "bytes": bytes.len()});
         self.manifest(|manifest| manifest["files"][name] = entry);
+    }
+
+    /// From now on the manifest says this, too.
+    pub(crate) fn say(&self, more: &Value) {
+        self.manifest(|manifest| *manifest = joined(manifest.take(), more));
     }
 
     /// Changes the manifest.

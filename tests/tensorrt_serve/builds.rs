@@ -23,7 +23,7 @@ fn with_graph(flavour: PlanFlavour) -> Package {
     let package = Package::new(flavour);
     fs::remove_file(package.package.file("standin.plan")).expect("it is there");
     package.package.replace("model.onnx", GRAPH.as_bytes());
-    package.package.manifest(|manifest| manifest["plans"] = json!([]));
+    package.package.say(&json!({"plans": []}));
     package
 }
 
@@ -36,12 +36,10 @@ fn with_fp8_graph(flavour: PlanFlavour) -> Package {
     let graph = GRAPH.replace(product, rounded);
     assert_ne!(graph, GRAPH);
     package.package.replace("model.fp8.onnx", graph.as_bytes());
-    package.package.manifest(|manifest| {
-        manifest["fp8"] = json!({
-            "file": "model.fp8.onnx", "method": "by hand", "retrieval": [],
-            "tolerances": {"dense_cosine_min": 0.0, "sparse_max_abs": 1.0},
-        });
-    });
+    package.package.say(&json!({"fp8": {
+        "file": "model.fp8.onnx", "method": "by hand", "retrieval": [],
+        "tolerances": {"dense_cosine_min": 0.0, "sparse_max_abs": 1.0},
+    }}));
     package
 }
 
@@ -375,11 +373,7 @@ fn a_start_whose_plan_cannot_be_built_says_why() {
 async fn where_no_plan_can_be_built_auto_takes_the_cpu_and_says_why() {
     let package = Package::new(PlanFlavour::TensorRt);
     // OpenVINO must give the fixture's own numbers; the stand-in cannot read the fixture's graph.
-    let canary = manifest_of(&tiny())["canary"].take();
-    package.package.manifest(|manifest| {
-        manifest["canary"] = canary;
-        manifest["plans"] = json!([]);
-    });
+    package.package.say(&json!({"canary": manifest_of(&tiny())["canary"], "plans": []}));
     let mut command = package.command("serve", "auto", "");
     let server = Server::ready(command.args(["--build-plan", "true"]));
     let (_, health) = server.ask("/health", None).await;

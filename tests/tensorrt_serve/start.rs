@@ -79,10 +79,8 @@ fn golden_numbers_of_the_longest_text_show_a_plan_that_is_wrong_in_long_rows_alo
     let opened = ModelPackage::open(package.package.path()).expect("it is whole");
     let text = long_text(opened.manifest(), MAX_TOKENS as usize, false);
     let (dense, sparse) = (expected_dense(&text, HIDDEN), expected_sparse(&text));
-    package.package.manifest(|manifest| {
-        let golden = json!({"tokens": MAX_TOKENS, "dense": dense, "sparse": sparse});
-        manifest["canary"]["longest"] = golden;
-    });
+    let golden = json!({"tokens": MAX_TOKENS, "dense": dense, "sparse": sparse});
+    package.package.say(&json!({"canary": {"longest": golden}}));
     drop(package.serve("", &[]));
     let said = package.refusal(wrong, &[]);
     assert!(said.contains("golden numbers of a text of 64 tokens"), "{said}");

@@ -32,13 +32,9 @@ fn package(flavour: PlanFlavour) -> Package {
     let long = long_text(opened.manifest(), MAX_TOKENS as usize, false);
     let golden = |ids: &[u32]| (expected_dense(ids, HIDDEN), expected(ids));
     let ((dense, sparse), (long_dense, long_sparse)) = (golden(&ids), golden(&long));
-    package.manifest(|manifest| {
-        manifest["sparse"]["words"] = KEPT.into();
-        manifest["canary"]["dense"] = json!(dense);
-        manifest["canary"]["sparse"] = json!(sparse);
-        manifest["canary"]["longest"] =
-            json!({"tokens": MAX_TOKENS, "dense": long_dense, "sparse": long_sparse});
-    });
+    let longest = json!({"tokens": MAX_TOKENS, "dense": long_dense, "sparse": long_sparse});
+    let canary = json!({"dense": dense, "sparse": sparse, "longest": longest});
+    package.say(&json!({"sparse": {"words": KEPT}, "canary": canary}));
     Package { package, flavour, libraries: standins() }
 }
 

@@ -7,11 +7,7 @@ use super::*;
 
 /// The tiny package, whose eight numbers reach to one and lie around zero.
 fn package() -> Broken {
-    let package = Broken::new();
-    package.manifest(|manifest| {
-        manifest["small_vectors"] = json!([{"reach": 1.0, "mean": vec![0.0; 8]}]);
-    });
-    package
+    Broken::with(&json!({"small_vectors": [{"reach": 1.0, "mean": vec![0.0; 8]}]}))
 }
 
 fn embed(corpus: &Folder, package: &Broken, out: &str, numbers: &str) {
