@@ -2,10 +2,11 @@
 //! request gets one whole answer, and everything that was accepted ends.
 
 use std::collections::BTreeMap;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::Shutdown;
 use std::thread;
 
 use fastrand::Rng;
+use parking_lot::Mutex;
 
 use crate::support::*;
 use testing::{pick, run_for};
@@ -16,38 +17,34 @@ const REQUESTS: usize = 8;
 #[test]
 fn requests_end_once_while_workers_panic_and_fail() {
     let server = Server::ready();
-    let mut statuses = BTreeMap::<u16, u64>::new();
+    let statuses = Mutex::new(BTreeMap::<u16, u64>::new());
     run_for("storm", |rng| {
         server.engine().set(|engine| engine.random = Some(rng.fork()));
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| {
-                let (mut rng, address) = (rng.fork(), server.address);
-                thread::spawn(move || {
-                    (0..REQUESTS).filter_map(|_| ask(&mut rng, address)).collect()
-                })
-            })
-            .collect();
-        for client in clients {
-            let answered: Vec<u16> = client.join().expect("a client's checks hold");
-            for status in answered {
-                *statuses.entry(status).or_default() += 1;
+        let clients = [(); CLIENTS].map(|()| rng.fork());
+        thread::scope(|scope| {
+            for mut rng in clients {
+                let (server, statuses) = (&server, &statuses);
+                scope.spawn(move || {
+                    for status in (0..REQUESTS).filter_map(|_| ask(&mut rng, server)) {
+                        *statuses.lock().entry(status).or_default() += 1;
+                    }
+                });
             }
-        }
+        });
         server.recover();
     });
+    let statuses = statuses.into_inner();
     println!("storm: answers by status: {statuses:?}");
     assert!(statuses.keys().all(|status| [200, 429, 500, 503].contains(status)), "{statuses:?}");
 }
 
 /// The status of one request; `None` when its client left.
-fn ask(rng: &mut Rng, address: SocketAddr) -> Option<u16> {
+fn ask(rng: &mut Rng, server: &Server) -> Option<u16> {
     let path = pick(rng, &ROUTES);
     let words = ["one", "two", "three four", "", "a text of several words"];
     let items: Vec<_> = (0..rng.usize(1..20)).map(|_| format!("{:?}", pick(rng, &words))).collect();
     let body = format!("{{\"input\":[{}]}}", items.join(","));
-    let mut stream = TcpStream::connect(address).expect("the port is bound");
-    stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
-    stream.say(post(path, "connection: close\r\n", &body));
+    let mut stream = server.open(post(path, "connection: close\r\n", &body));
     if rng.u8(..8) == 0 {
         let _ = stream.shutdown(Shutdown::Both);
         return None;
