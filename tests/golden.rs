@@ -6,7 +6,7 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use scheduling::batch::{Batch, Bucket, TokenIds};
 use serde::Deserialize;
 use settings::{PrecisionChoice, RescueChoice, SpecialTokenText};
 use tempfile::TempDir;
-use testing::{copy_of, default_package};
+use testing::{copy_of, default_package, text_of};
 use vectors::dense::cosine;
 use vectors::sparse::{self, Selection};
 
@@ -78,9 +78,7 @@ impl Item {
 }
 
 fn golden() -> Golden {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/multilingual-e5-small.json");
-    serde_json::from_slice(&fs::read(path).expect("the golden file is there")).expect("it is JSON")
+    serde_json::from_str(&text_of("tests/golden/multilingual-e5-small.json")).expect("it is JSON")
 }
 
 fn package() -> ModelPackage {

@@ -8,8 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use model::package::ModelPackage;
+use testing::text_of;
 
 use super::support::*;
+
+const UNIT: &str = "deploy/duovec.service";
+const DROP_IN: &str = "deploy/duovec-gpu.conf";
 
 /// A service manager's end of the protocol.
 struct Manager {
@@ -109,13 +113,12 @@ fn the_unit_is_well_formed_and_sandboxed() {
         let text = [output.stdout, output.stderr].concat();
         Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     };
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec.service");
-    let text = fs::read_to_string(&unit).expect("the unit is there");
+    let text = text_of(UNIT);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("duovec.service");
     let installed = text.replace("/usr/local/bin/duovec", env!("CARGO_BIN_EXE_duovec"));
     // What systemd makes of a drop-in: later lines count more.
-    let with_gpu = installed.clone() + &gpu_drop_in();
+    let with_gpu = installed.clone() + &text_of(DROP_IN);
     // Tenths; systemd calls up to 2.9 "OK" and 9.6 "UNSAFE".
     for text in [installed, with_gpu] {
         fs::write(&copy, text).expect("it is written");
@@ -133,15 +136,10 @@ fn the_unit_is_well_formed_and_sandboxed() {
     }
 }
 
-fn gpu_drop_in() -> String {
-    let drop_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec-gpu.conf");
-    fs::read_to_string(drop_in).expect("the drop-in is there")
-}
-
 /// Runs the line of the drop-in as the service's user would.
 #[test]
 fn the_drop_in_for_gpus_copies_the_package_once_to_where_it_can_be_written() {
-    let drop_in = gpu_drop_in().replace("\\\n", "");
+    let drop_in = text_of(DROP_IN).replace("\\\n", "");
     let value = |key: &str| {
         let found = drop_in.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("{key} is not in: {drop_in}"))
@@ -170,8 +168,7 @@ fn the_drop_in_for_gpus_copies_the_package_once_to_where_it_can_be_written() {
 /// Every setting that the unit names is one of the program's.
 #[test]
 fn the_unit_names_settings_that_exist() {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/duovec.service");
-    let text = fs::read_to_string(&unit).expect("the unit is there") + &gpu_drop_in();
+    let text = text_of(UNIT) + &text_of(DROP_IN);
     for word in text.split(|c: char| !c.is_ascii_uppercase() && c != '_') {
         if word.starts_with("DUOVEC_") {
             let found = settings::SETTINGS.iter().any(|s| s.variable() == word);
