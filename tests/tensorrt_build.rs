@@ -243,12 +243,16 @@ fn every_spoilt_graph_is_refused_by_its_fault() {
     }
 }
 
+fn with_profiles(text: &str) -> BuildOptions {
+    let profiles = Some(parse_profiles(text).expect("they ascend"));
+    BuildOptions { profiles, ..options() }
+}
+
 #[test]
 fn attention_that_is_not_one_kernel_is_refused_at_every_length() {
     let package = Package::named("narrow_heads");
     for profiles in ["short=1x1:1x8:4x16", "long=1x1:1x64:4x128"] {
-        let profiles = Some(parse_profiles(profiles).expect("they ascend"));
-        let refused = package.build(&BuildOptions { profiles, ..options() });
+        let refused = package.build(&with_profiles(profiles));
         let error = refused.expect_err("no kernel is for heads of one column");
         assert!(matches!(error, BuildError::NotFused { .. }), "{error}");
     }
@@ -258,26 +262,20 @@ fn attention_that_is_not_one_kernel_is_refused_at_every_length() {
 #[test]
 fn what_cannot_be_asked_for_is_refused() {
     let package = Package::named("good");
-    let refused = |change: fn(&mut BuildOptions)| {
-        let mut options = options();
-        change(&mut options);
-        printed(package.build(&options).expect_err("it is refused"))
-    };
-    let long = |options: &mut BuildOptions| {
-        options.profiles = Some(parse_profiles("a=1x1:1x1:1x129").expect("they ascend"));
-    };
-    assert!(refused(long).contains("128 positions"));
-    let twice = |options: &mut BuildOptions| {
-        let text = "a=1x1:1x1:1x2,a=1x1:1x1:1x3";
-        options.profiles = Some(parse_profiles(text).expect("they ascend"));
-    };
-    assert!(refused(twice).contains("same name"));
-    let target = |options: &mut BuildOptions| {
-        options.compute_capabilities = vec!["9.0".parse().expect("it is one")];
-    };
-    assert!(refused(target).contains("no plans for compute capability 9.0"));
-    let library = |options: &mut BuildOptions| options.library_dir = Some("/nonexistent".into());
-    assert!(refused(library).contains("cannot open /nonexistent/libtensorrt_rtx.so.1"));
+    let compute_capabilities = vec!["9.0".parse().expect("it is one")];
+    let library_dir = Some("/nonexistent".into());
+    for (options, words) in [
+        (with_profiles("a=1x1:1x1:1x129"), "128 positions"),
+        (with_profiles("a=1x1:1x1:1x2,a=1x1:1x1:1x3"), "same name"),
+        (BuildOptions { compute_capabilities, ..options() }, "no plans for compute capability 9.0"),
+        (
+            BuildOptions { library_dir, ..options() },
+            "cannot open /nonexistent/libtensorrt_rtx.so.1",
+        ),
+    ] {
+        let said = printed(package.build(&options).expect_err("it is refused"));
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]
