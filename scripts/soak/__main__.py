@@ -5,9 +5,6 @@ import time
 
 from default_package import command
 
-# A process keeps 3 MB more after a quarter of an hour than after five minutes, and then no more.
-SETTLE_MINUTES = 15.0
-
 
 def main() -> int:
     """Exit status: 0 all is well, 1 a check failed, 130 interrupted."""
@@ -17,6 +14,8 @@ def main() -> int:
         "ended once, that nothing leaks, and that it ends well.",
     )
     parser.add_argument("--minutes", type=float, default=60.0, help="of load, default 60")
+    parser.add_argument("--rounds", type=int, default=12, help="of load and rest, default 12")
+    parser.add_argument("--rest-seconds", type=float, default=30.0, help="of each, default 30")
     parser.add_argument("--growth", type=float, default=0.03, help="allowed part, default 0.03")
     parser.add_argument("--clients", type=int, default=24, help="at once, default 24")
     parser.add_argument(
@@ -27,9 +26,8 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="the package's model, not the fake one")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
-    if typed.minutes <= 0:
-        parser.error("--minutes must be above 0")
-    typed.settle_minutes = min(SETTLE_MINUTES, typed.minutes / 2)
+    if typed.minutes <= 0 or typed.rounds < 1:
+        parser.error("--minutes must be above 0, and --rounds at least 1")
     return command.run("soak.drive", typed, load=True)
 
 

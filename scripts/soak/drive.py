@@ -15,14 +15,11 @@ from load import servers
 
 from .clients import BODY_BYTES, Client
 from .faults import Faults
-from .tally import SAMPLE_S, Tally, growth, series, spread, thirds
+from .tally import Tally, growth
 
 KEY = "soak-key"
-QUIET_S = 8.0
-"""So long nothing is asked before memory and descriptors are looked at: refused bodies are read for
-five more seconds."""
 LOOKS = 5
-"""At the descriptors, a second apart."""
+"""At memory and descriptors of a server that nobody asks anything, a second apart."""
 STUCK_MS = 1000
 FAKE = ("--engine", "fake", "--fake-run-ms", "3")
 INFLIGHT_BYTES = 256 << 20
@@ -73,20 +70,21 @@ class Soak:
         self._lines: list[str] = []
 
     async def drive(self) -> None:
-        """Everything at once until memory has settled, and then for the rest of the time."""
-        settle = self._typed.settle_minutes * 60
-        with servers.own_memory(self._server, SAMPLE_S) as memory:
-            for _ in range(self._typed.peaks):
-                await _reach(self._clients, self._faults)
-            await self._load(settle)
-            descriptors, _ = await self._quiet()
-            settled = len(memory)
-            await self._load(self._typed.minutes * 60 - settle)
-            own_mb = memory[settled:]
-            left, items = await self._quiet()
-        self.check("no descriptor leaks", left <= descriptors, f"{descriptors}, then {left}")
-        self._compare(items, own_mb)
-        self._lines += series(memory)
+        """Everything at once, in rounds. Behind each is a rest, in which memory is looked at.
+
+        A rest tells what is held for good. Under load, memory is what is under way.
+        """
+        for _ in range(self._typed.peaks):
+            await _reach(self._clients, self._faults)
+        rests = []
+        for _ in range(self._typed.rounds):
+            await self._load(self._typed.minutes * 60 / self._typed.rounds)
+            rests.append(await self._rest())
+        descriptors, own_mb = zip(*rests, strict=True)
+        first, last = descriptors[0], descriptors[-1]
+        self.check("no descriptor leaks", last <= first, f"{first}, then {last}")
+        _, health = await asyncio.to_thread(self._server.ask, "/health")
+        self._compare(health["tuning"]["items"], own_mb)
 
     async def _load(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
@@ -105,19 +103,18 @@ class Soak:
             self._faults.go_on()
         await running
 
-    async def _quiet(self) -> tuple[int, dict[str, int]]:
-        """Descriptors when nobody asks anything, and the server's counts of items."""
-        await asyncio.sleep(QUIET_S)
-        _, health = await asyncio.to_thread(self._server.ask, "/health")
+    async def _rest(self) -> tuple[int, float]:
+        """The fewest descriptors of a server that nobody asks anything, and the least memory."""
+        await asyncio.sleep(self._typed.rest_seconds)
         folder = Path(f"/proc/{self._server.process.pid}/fd")
-        descriptors = []
-        # The question about health has one too until its connection is closed.
+        looks = []
         for _ in range(LOOKS):
             await asyncio.sleep(1)
-            descriptors.append(len(list(folder.iterdir())))
-        return min(descriptors), health["tuning"]["items"]
+            looks.append((len(list(folder.iterdir())), self._server.own_megabytes()))
+        descriptors, own_mb = zip(*looks, strict=True)
+        return min(descriptors), min(own_mb)
 
-    def _compare(self, items: dict[str, int], own_mb: list[float]) -> None:
+    def _compare(self, items: dict[str, int], own_mb: Sequence[float]) -> None:
         tally = self._tally
         ended = sum(tally.ended.values())
         self.check("every request ended once", ended == tally.sent, f"{ended} of {tally.sent}")
@@ -128,9 +125,8 @@ class Soak:
         self.check("the server's counts add up", added == items["accepted"], told)
         seen = tally.items_answered
         self.check("answered items were replied", items["replied"] >= seen, f"{seen} seen")
-        before, after = thirds(own_mb)
-        more = growth(before, after)
-        told = f"{spread(before)}, then {spread(after)}, {more:+.1%}"
+        more = growth(own_mb)
+        told = f"{more:+.1%} of MB in the rests: {' '.join(f'{rest:.1f}' for rest in own_mb)}"
         self.check("memory stays", more <= self._typed.growth, told)
         self._lines += [f"  {count:>9,} {what}" for what, count in sorted(tally.ended.items())]
         done: Counter[str] = self._faults.done

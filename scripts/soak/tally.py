@@ -1,4 +1,4 @@
-"""What is counted of a soak's requests, when wrong answers came, and memory over the run."""
+"""What is counted of a soak's requests, when wrong answers came, and memory from rest to rest."""
 
 import statistics
 import time
@@ -54,37 +54,7 @@ class Tally:
         return told + self.wrong[:WRONG_SHOWN]
 
 
-SAMPLE_S = 1.0
-STEP, STEPS_A_LINE = 20, 15
-"""Samples of a figure, and figures of a line."""
-
-
-def series(samples: Sequence[float]) -> list[str]:
-    """The median of each 20 s of memory, in lines of five minutes."""
-    steps = [samples[at : at + STEP] for at in range(0, len(samples), STEP)]
-    figures = [f"{statistics.median(step):.0f}" for step in steps]
-    return [
-        f"  MB from minute {at * STEP / 60:>2.0f}: {' '.join(figures[at : at + STEPS_A_LINE])}"
-        for at in range(0, len(figures), STEPS_A_LINE)
-    ]
-
-
-def thirds(samples: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """The first third of the samples, and the last."""
-    count = max(len(samples) // 3, 1)
-    return samples[:count], samples[-count:]
-
-
-def growth(before: Sequence[float], after: Sequence[float]) -> float:
-    """How much more there is in the middle of `after` than in the middle of `before`, as a part.
-
-    Single samples scatter by a fifth with what is under way, and what stays in a minute of rest by
-    a tenth; medians of a quarter of an hour under load scatter by a hundredth.
-    """
-    return statistics.median(after) / statistics.median(before) - 1
-
-
-def spread(samples: Sequence[float]) -> str:
-    """The median, with the lowest and the highest."""
-    low, high = min(samples), max(samples)
-    return f"{statistics.median(samples):.1f} MB ({low:.1f} to {high:.1f})"
+def growth(samples: Sequence[float]) -> float:
+    """How much more there is in the middle of the last third than of the first, as a part."""
+    third = max(len(samples) // 3, 1)
+    return statistics.median(samples[-third:]) / statistics.median(samples[:third]) - 1

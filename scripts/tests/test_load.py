@@ -16,7 +16,7 @@ from load import aside
 from load.connection import Answer, Broken, Connection
 from load.open_loop import Asked
 from load.servers import certificate
-from soak.tally import Tally, growth, series, spread, thirds
+from soak.tally import Tally, growth
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
@@ -197,48 +197,32 @@ def test_documents_differ_and_have_their_size() -> None:
 
 ALLOWED = 0.03
 """The default of --growth."""
-MINUTE_S = 60
 
 
 @pytest.mark.parametrize(
-    ("leak_mb_per_minute", "from_minute", "change", "least", "most"),
+    ("leak_mb_per_round", "from_round", "change", "least", "most"),
     [
         # A slow leak is seen through the scatter, and scatter alone is no growth.
-        (0.15, 0, lambda megabytes: megabytes, ALLOWED, 1.0),
-        (0.0, 0, lambda megabytes: megabytes, -ALLOWED / 3, ALLOWED / 3),
+        (0.4, 0, lambda megabytes: megabytes, ALLOWED, 1.0),
+        (0.0, 0, lambda megabytes: megabytes, -ALLOWED, ALLOWED),
         # A step that stays is growth, and a peak that passes is none.
-        (0.0, 16, lambda megabytes: megabytes + 5, ALLOWED, 1.0),
-        (0.0, 44, lambda _: 400.0, -1.0, ALLOWED),
+        (0.0, 5, lambda megabytes: megabytes + 3, ALLOWED, 1.0),
+        (0.0, 11, lambda _: 400.0, -1.0, ALLOWED),
     ],
 )
-def test_growth_from_the_first_quarter_of_an_hour_to_the_last(
-    leak_mb_per_minute: float,
-    from_minute: int,
+def test_growth_from_the_first_rests_to_the_last(
+    leak_mb_per_round: float,
+    from_round: int,
     change: Callable[[float], float],
     least: float,
     most: float,
 ) -> None:
-    """Of 45 minutes with a sample a second, of a server that has settled at 100 MB."""
+    """Of the default's twelve, whose memory scatters by as much as a server's was seen to."""
     chance = random.Random(1)
-    samples = [
-        (100 + leak_mb_per_minute * second / MINUTE_S) * chance.uniform(0.8, 1.2)
-        for second in range(45 * MINUTE_S)
-    ]
-    first = from_minute * MINUTE_S
-    samples[first:] = map(change, samples[first:])
-    assert least < growth(*thirds(samples)) < most
-
-
-def test_the_series_has_a_figure_for_each_20_seconds() -> None:
-    samples = [80.0 + second // 300 for second in range(601)]
-    assert series(samples) == [
-        "  MB from minute  0: " + " ".join(["80"] * 15),
-        "  MB from minute  5: " + " ".join(["81"] * 15),
-        "  MB from minute 10: 82",
-    ]
-    before, after = thirds(samples)
-    assert spread(before) == "80.0 MB (80.0 to 80.0)"
-    assert spread(after) == "81.0 MB (81.0 to 82.0)"
+    samples = [54 + leak_mb_per_round * number + chance.uniform(-1, 1) for number in range(12)]
+    samples[from_round:] = map(change, samples[from_round:])
+    assert least < growth(samples) < most
+    assert growth(samples[:1]) == 0
 
 
 def test_a_wrong_answer_is_told_with_its_moment_its_time_and_the_load() -> None:

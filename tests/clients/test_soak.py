@@ -21,6 +21,8 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
     """Everything of the hour in a third of a minute; so soon memory has not settled."""
     short = ["--minutes", "0.35", "--fault-seconds", "1.5", "--peaks", "0", "--growth", "10"]
+    # Refused bodies are read for five more seconds.
+    short += ["--rounds", "2", "--rest-seconds", "8"]
     done = run("soak", *short)
     assert "hangs of a worker" in done.stdout and "exchanges of a key" in done.stdout
     print(done.stdout)
