@@ -14,9 +14,9 @@ def main() -> int:
         "ended once, that nothing leaks, and that it ends well.",
     )
     parser.add_argument("--minutes", type=float, default=60.0, help="of load, default 60")
-    parser.add_argument("--rounds", type=int, default=12, help="of load and rest, default 12")
-    parser.add_argument("--rest-seconds", type=float, default=30.0, help="of each, default 30")
-    parser.add_argument("--growth", type=float, default=0.03, help="allowed part, default 0.03")
+    parser.add_argument("--rounds", type=int, default=20, help="of load and rest, default 20")
+    parser.add_argument("--rest-seconds", type=float, default=25.0, help="of each, default 25")
+    parser.add_argument("--growth", type=float, default=0.05, help="allowed part, default 0.05")
     parser.add_argument("--clients", type=int, default=24, help="at once, default 24")
     parser.add_argument(
         "--peaks", type=int, default=3, help="of memory at the start, on purpose, default 3"

@@ -55,6 +55,10 @@ class Tally:
 
 
 def growth(samples: Sequence[float]) -> float:
-    """How much more there is in the middle of the last third than of the first, as a part."""
+    """How much more the last third has than the first, as a part: means of both.
+
+    A server that held as many bytes in each of 18 rests had 51 to 58 MB: freed memory goes back by
+    pages, and a page stays for one block on it. So means of six rests differ by 2 % (one sigma).
+    """
     third = max(len(samples) // 3, 1)
-    return statistics.median(samples[-third:]) / statistics.median(samples[:third]) - 1
+    return statistics.fmean(samples[-third:]) / statistics.fmean(samples[:third]) - 1

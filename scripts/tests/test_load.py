@@ -195,7 +195,7 @@ def test_documents_differ_and_have_their_size() -> None:
     assert max(sizes) <= measured.DOCUMENT_BYTES < min(sizes) + 8
 
 
-ALLOWED = 0.03
+ALLOWED = 0.05
 """The default of --growth."""
 
 
@@ -203,11 +203,11 @@ ALLOWED = 0.03
     ("leak_mb_per_round", "from_round", "change", "least", "most"),
     [
         # A slow leak is seen through the scatter, and scatter alone is no growth.
-        (0.4, 0, lambda megabytes: megabytes, ALLOWED, 1.0),
+        (0.3, 0, lambda megabytes: megabytes, ALLOWED, 1.0),
         (0.0, 0, lambda megabytes: megabytes, -ALLOWED, ALLOWED),
-        # A step that stays is growth, and a peak that passes is none.
-        (0.0, 5, lambda megabytes: megabytes + 3, ALLOWED, 1.0),
-        (0.0, 11, lambda _: 400.0, -1.0, ALLOWED),
+        # A step that stays is growth, and so is a peak that has not gone back at the end.
+        (0.0, 8, lambda megabytes: megabytes + 4, ALLOWED, 1.0),
+        (0.0, 19, lambda _: 90.0, ALLOWED, 1.0),
     ],
 )
 def test_growth_from_the_first_rests_to_the_last(
@@ -217,9 +217,9 @@ def test_growth_from_the_first_rests_to_the_last(
     least: float,
     most: float,
 ) -> None:
-    """Of the default's twelve, whose memory scatters by as much as a server's was seen to."""
+    """Of the default's twenty, whose memory scatters by as much as a server's was seen to."""
     chance = random.Random(1)
-    samples = [54 + leak_mb_per_round * number + chance.uniform(-1, 1) for number in range(12)]
+    samples = [54 + leak_mb_per_round * number + chance.uniform(-3, 3) for number in range(20)]
     samples[from_round:] = map(change, samples[from_round:])
     assert least < growth(samples) < most
     assert growth(samples[:1]) == 0
