@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use thiserror::Error;
 
 use crate::corpus::CorpusError;
+use crate::shutdown::outlive_full_files;
 use crate::telemetry;
 use settings::raw::RawConfig;
 use settings::{Config, ConfigError, SETTINGS, Setting, Takes};
@@ -38,6 +39,7 @@ struct Incomplete(String);
 
 /// Runs what was typed; prints the reason of a failure on standard error. Returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    outlive_full_files();
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {

@@ -20,6 +20,16 @@ pub fn end(code: u8) -> ! {
     unsafe { libc::_exit(code.into()) }
 }
 
+/// Lets a file that may not grow any more fail to be written, as a full disk does. By default the
+/// system ends the process.
+#[expect(unsafe_code, reason = "only a function in C does it")]
+pub(crate) fn outlive_full_files() {
+    // SAFETY: it changes what one signal does, which no other code relies on.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// The signals that ask for a drain: SIGTERM from supervisors, SIGINT from terminals, and SIGHUP
 /// from a terminal that was closed.
 pub(crate) struct Signals {

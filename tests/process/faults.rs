@@ -86,14 +86,19 @@ async fn a_process_that_was_paused_takes_no_worker_for_stuck() {
     assert_eq!(answer.status(), StatusCode::OK);
 }
 
+/// A log may be so long where it is a file, in blocks of 512 bytes.
+const LOG_BLOCKS: u64 = 8;
+
 /// A server whose log nobody can read, so that it cannot say its port: a client of its socket, and
 /// its process, which is ended with this.
 struct Mute(Child);
 
 impl Mute {
     async fn start(stderr: Stdio, socket: &Path) -> (Self, reqwest::Client) {
-        let mut command = quick("serve", tiny(), &["--port", "0", "--log-level", "trace"]);
-        command.args(["--drain-delay-ms", "0", "--unix-socket"]).arg(socket).stderr(stderr);
+        let mut command = limited(&format!("-f {LOG_BLOCKS}"));
+        command.args(["serve", "--engine", "fake", "--port", "0", "--log-level", "trace"]);
+        command.args(["--drain-delay-ms", "0", "--unix-socket"]).arg(socket);
+        let command = command.arg("--package").arg(tiny()).stderr(stderr);
         let mut server = Self(command.spawn().expect("the binary starts"));
         // Nobody reads it: the next line that is written fails.
         drop(server.0.stderr.take());
@@ -122,7 +127,9 @@ const URL: &str = "http://duovec";
 async fn a_log_that_cannot_be_written_neither_ends_nor_blocks_the_server() {
     let full = File::options().write(true).open("/dev/full").expect("Linux has it");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for stderr in [Stdio::from(full), Stdio::piped()] {
+    let log = folder.path().join("log");
+    let long = File::create(&log).expect("the folder is ours");
+    for stderr in [Stdio::from(full), Stdio::piped(), Stdio::from(long)] {
         let (mut server, client) = Mute::start(stderr, &folder.path().join("socket")).await;
         for _ in 0..20 {
             let text = client.post(format!("{URL}/v1/embeddings")).json(&json!({"input": "a"}));
@@ -133,6 +140,7 @@ async fn a_log_that_cannot_be_written_neither_ends_nor_blocks_the_server() {
         assert!(sent.expect("kill is there").success());
         assert_eq!(server.0.wait().expect("it ends").code(), Some(0));
     }
+    assert_eq!(fs::metadata(log).expect("it is there").len(), LOG_BLOCKS * 512);
 }
 
 /// A server with one HTTP thread that may have so many files open.
