@@ -68,6 +68,7 @@ mod http_2;
 mod paused;
 pub(super) mod streams;
 mod timed_stream;
+mod turn;
 pub(super) mod unread;
 
 use gate::{LINGER, RefuseHead, RequestGate};

@@ -6,7 +6,7 @@ use super::{assert_none, uses_of_higher_layers};
 /// what puts them together. A file uses those of lower layers and of its own entry only.
 const HTTP_LAYERS: &[&[&str]] = &[
     &["connection/paused", "headers", "request_id", "reply", "timeline", "watched"],
-    &["connection/activity", "connection/streams", "error", "patience"],
+    &["connection/activity", "connection/streams", "connection/turn", "error", "patience"],
     &["connection/timed_stream", "cors", "held", "single", "tls", "unix_socket"],
     &["auth", "body"],
     &["connection/gate", "connection/http_2", "connection/unread", "entrance", "state"],

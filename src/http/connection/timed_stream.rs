@@ -2,14 +2,15 @@
 //! crate `h2` would wait for ever.
 //!
 //! A write or a flush that cannot go on waits for the client, and one that can ends the wait.
-//! Reading is not timed here.
+//! Reading is not timed here, but leaves other connections their turn: [`ReadTurn`].
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::turn::ReadTurn;
 use crate::http::patience::Patience;
 use crate::service::Beside;
 
@@ -17,6 +18,7 @@ use crate::service::Beside;
 pub(super) struct TimedStream<T> {
     stream: T,
     patience: Patience,
+    turn: ReadTurn,
     /// Until the connection's end.
     _memory: Beside,
 }
@@ -24,7 +26,8 @@ pub(super) struct TimedStream<T> {
 impl<T> TimedStream<T> {
     /// `bytes` is what the connection takes in memory, about, without what permits hold.
     pub(super) fn new(stream: T, patience: Patience, bytes: u64) -> Self {
-        Self { stream, _memory: patience.count_beside(bytes), patience }
+        let memory = patience.count_beside(bytes);
+        Self { stream, patience, turn: ReadTurn::default(), _memory: memory }
     }
 
     /// The last write or flush could not go on.
@@ -69,7 +72,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        ready!(self.turn.poll(context));
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.turn.count(buffer.filled().len() - before);
+        outcome
     }
 }
 

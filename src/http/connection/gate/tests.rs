@@ -39,6 +39,7 @@ fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
 async fn handed(gate: &mut RequestGate<DuplexStream>) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     let mut space = [0; 100];
+    let mut has_rested = false;
     loop {
         let mut buffer = ReadBuf::new(&mut space);
         let read = poll_fn(|context| {
@@ -46,10 +47,16 @@ async fn handed(gate: &mut RequestGate<DuplexStream>) -> (Vec<u8>, bool) {
                 end.expect("the connection is not cut");
             }))
         });
-        // Tokio's tasks pause after some reads, and this one goes on.
+        // Tasks pause after some reads, and connections after some bytes; this one goes on.
         if tokio::task::unconstrained(read).await.is_pending() {
-            return (bytes, false);
+            if has_rested {
+                return (bytes, false);
+            }
+            tokio::task::yield_now().await;
+            has_rested = true;
+            continue;
         }
+        has_rested = false;
         if buffer.filled().is_empty() {
             return (bytes, true);
         }

@@ -140,3 +140,29 @@ fn a_client_must_be_faster_while_little_memory_is_free() {
     let cut = written_to_one_who_takes(64).expect_err("32 KB a second");
     assert_eq!(cut.kind(), ErrorKind::TimedOut);
 }
+
+/// While a megabyte waits to be read; as much as actix and h2 read at once.
+#[test]
+fn a_client_that_never_pauses_leaves_others_their_turns() {
+    const PIECES: usize = 128;
+    let turns = run(async {
+        let (server, mut client) = duplex(2 << 20);
+        let mut server = TimedStream::new(server, patience(10 * SECOND, 4), 0);
+        client.write_all(&[1; PIECES * 8192]).await.expect("there is room");
+        let reads = async {
+            for _ in 0..PIECES {
+                server.read_exact(&mut [0; 8192]).await.expect("there is more");
+            }
+        };
+        let mut turns = 0;
+        let others = async {
+            loop {
+                tokio::task::yield_now().await;
+                turns += 1;
+            }
+        };
+        tokio::select! { () = reads => (), () = others => () }
+        turns
+    });
+    assert!(turns >= PIECES / 8, "{turns}");
+}
