@@ -1,6 +1,6 @@
 //! TLS: the certificate and its key, exchanged when their files change.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ServerConfig, SupportedProtocolVersion};
 
-use super::watched::{Source, Watched};
+use super::watched::{Source, Watched, open_file};
 use settings::TlsFiles;
 
 /// Older versions have known weaknesses, and no client in use needs them.
@@ -146,7 +146,12 @@ fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsEr
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+    let read = || {
+        let mut content = Vec::new();
+        open_file(path)?.0.read_to_end(&mut content)?;
+        Ok(content)
+    };
+    read().map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
 /// Tells only the kind of the error: its text may show a line of the file.

@@ -5,6 +5,9 @@
 //! last stays in use while they cannot be read.
 
 use std::error::Error;
+use std::fs::{File, Metadata, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io, thread};
@@ -127,6 +130,30 @@ impl<S: Source> fmt::Debug for Watched<S> {
     }
 }
 
+/// Opens a file that is read again and again, at the end of any symbolic links. Everything else is
+/// refused without waiting: a pipe without a writer holds up whoever opens it, and one that was
+/// read to its end is empty the next time.
+///
+/// # Errors
+/// When it cannot be opened, or is no regular file; the message says what it is, and what helps.
+pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let metadata = file.metadata()?;
+    let found = metadata.file_type();
+    if found.is_file() {
+        return Ok((file, metadata));
+    }
+    let problem = match found {
+        found if found.is_dir() => "it is a folder; name a file in it",
+        found if found.is_fifo() => {
+            "it is a pipe, and it is read again each second; write what it gives to a file"
+        }
+        _ => "it is a device, and it is read again each second; write what it gives to a file",
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+}
+
 /// Differs when the files do; where one ends and the next begins counts too.
 fn digest(content: &[Vec<u8>]) -> [u8; 32] {
     let mut digest = Sha256::new();
@@ -140,6 +167,8 @@ fn digest(content: &[Vec<u8>]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Numbers as texts.
@@ -176,6 +205,25 @@ mod tests {
         let files = files.iter().map(|text| text.as_bytes().to_vec());
         *watched.source.files.lock() = files.collect();
         watched.refresh();
+    }
+
+    #[test]
+    fn only_regular_files_are_read_whatever_links_lead_to_them() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [file, link, second, pipe] = ["a", "b", "c", "d"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "content").expect("it is written");
+        symlink("a", &link).expect("a link");
+        symlink("b", &second).expect("a link");
+        for path in [&file, &link, &second] {
+            assert_eq!(open_file(path).expect("it is a file").1.len(), 7);
+        }
+        mkfifoat(CWD, &pipe, Mode::RUSR).expect("a pipe");
+        for (path, what) in
+            [(&*pipe, "a pipe"), (folder.path(), "a folder"), (Path::new("/dev/zero"), "a device")]
+        {
+            let error = open_file(path).expect_err("it is no file").to_string();
+            assert!(error.starts_with(&format!("it is {what}")), "{error}");
+        }
     }
 
     #[test]

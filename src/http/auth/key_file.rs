@@ -1,6 +1,5 @@
 //! A file of API keys, one a line.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
-use super::super::watched::Source;
+use super::super::watched::{Source, open_file};
 use super::{KeyDigest, digest};
 
 /// A file of keys is not longer; anything longer was named by mistake.
@@ -65,8 +64,7 @@ impl Source for KeyFile {
     const NAME: &'static str = "the API keys";
 
     fn read(&self) -> Result<Self::Content, KeyFileError> {
-        let file = File::open(&self.path).map_err(|error| self.failed(error))?;
-        let metadata = file.metadata().map_err(|error| self.failed(error))?;
+        let (file, metadata) = open_file(&self.path).map_err(|error| self.failed(error))?;
         let mut content = Vec::new();
         let read = file.take(MAX_BYTES + 1).read_to_end(&mut content);
         if read.map_err(|error| self.failed(error))? as u64 > MAX_BYTES {
@@ -105,7 +103,11 @@ fn keys(text: &str) -> Vec<KeyDigest> {
 mod tests {
     use super::super::super::watched::Watched;
     use super::*;
-    use std::fs;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::error::Error;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+    use std::{fs, thread};
 
     #[test]
     fn comments_blank_lines_and_spaces_are_no_keys() {
@@ -127,5 +129,32 @@ mod tests {
         assert!(matches!(refused(), KeyFileError::Read { .. }));
         fs::write(&path, "k\n".repeat(600_000)).expect("it is written");
         assert!(matches!(refused(), KeyFileError::TooLong { .. }));
+    }
+
+    /// Nobody writes into the pipe, and the thread that reads does not wait for it.
+    #[test]
+    fn a_pipe_in_the_place_of_the_keys_gives_none_and_takes_none() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("keys");
+        fs::write(&path, "old").expect("it is written");
+        let keys = Watched::open(KeyFile::new(&path)).expect("a key");
+        let (sender, looked) = mpsc::channel();
+        let look = || {
+            let (keys, sender) = (Arc::clone(&keys), sender.clone());
+            thread::spawn(move || {
+                keys.refresh();
+                sender.send(keys.current()).expect("the test waits");
+            });
+            looked.recv_timeout(Duration::from_secs(10)).expect("it was looked at")
+        };
+        fs::remove_file(&path).expect("it was there");
+        mkfifoat(CWD, &path, Mode::RUSR).expect("a pipe");
+        assert_eq!(*look(), [digest(b"old")]);
+        let error = Watched::open(KeyFile::new(&path)).expect_err("it is a pipe");
+        let said = error.source().expect("a cause").to_string();
+        assert!(said.starts_with("it is a pipe") && said.contains("to a file"), "{said}");
+        fs::remove_file(&path).expect("it was there");
+        fs::write(&path, "new").expect("it is written");
+        assert_eq!(*look(), [digest(b"new")]);
     }
 }
