@@ -1,8 +1,12 @@
 //! JSON lines: an object with a text in one of its fields, or a text alone.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::Deserializer;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -17,7 +21,7 @@ pub(super) struct JsonRows {
     rows: usize,
     /// The names of the columns that no row had so far.
     unseen: Vec<String>,
-    /// The fields of the first object.
+    /// The names of all fields of the first object.
     first: Vec<String>,
 }
 
@@ -56,9 +60,6 @@ impl JsonRows {
     }
 
     fn fields(&mut self, mut fields: Map<String, Value>) -> (Result<String, String>, Vec<Value>) {
-        if self.first.is_empty() {
-            self.first = fields.keys().cloned().collect();
-        }
         self.unseen.retain(|name| !fields.contains_key(name));
         let value = |name: &String| fields.get(name).cloned().unwrap_or_default();
         let kept = self.columns.kept.iter().map(value).collect();
@@ -83,11 +84,8 @@ impl Records for JsonRows {
             let value = match line {
                 Ok(line) if line.trim_ascii().is_empty() => continue,
                 Ok(line) => utf8(line).and_then(|line| {
-                    parse(line, &self.columns).map_err(|error| {
-                        // It says line 1, whichever line of the file this is.
-                        let said = error.to_string().replace(" at line 1 ", " at ");
-                        format!("the line is not valid JSON: {said}")
-                    })
+                    let line = parse(line, &self.columns, &mut self.first);
+                    line.map_err(|error| reason(&error))
                 }),
                 Err(reason) => Err(reason),
             };
@@ -105,29 +103,88 @@ impl Records for JsonRows {
     }
 }
 
-/// Reads a line. JSON's reader makes floats of whole numbers beyond 64 bits, which are hashes as a
-/// rule, and gives one float in ten to its neighbour. Kept ones are read once more: they become
-/// texts of their digits, and the nearest floats.
-fn parse(line: &str, columns: &Columns) -> serde_json::Result<Value> {
-    let mut value: Value = serde_json::from_str(line)?;
-    let is_float = |name: &&String| value.get(*name).is_some_and(Value::is_f64);
+/// Reads a line: a text, an object with those of its fields that are wanted, or null for whatever
+/// is neither. `names` gets the names of all fields if it has none.
+///
+/// JSON's reader makes floats of whole numbers beyond 64 bits, which are hashes as a rule, and
+/// gives one float in ten to its neighbour. Kept ones are read once more: they become texts of
+/// their digits, and the nearest floats.
+fn parse(line: &str, columns: &Columns, names: &mut Vec<String>) -> serde_json::Result<Value> {
+    match line.trim_ascii_start().as_bytes().first() {
+        Some(b'"') => return serde_json::from_str(line).map(Value::String),
+        Some(b'{') => {}
+        _ => return serde_json::from_str::<IgnoredAny>(line).map(|_| Value::Null),
+    }
+    let mut reader = serde_json::Deserializer::from_str(line);
+    let wanted = WantedFields { columns, is_first: names.is_empty() };
+    let (mut fields, all) = reader.deserialize_map(wanted)?;
+    reader.end()?;
+    names.extend(all);
+    let is_float = |name: &&String| fields.get(*name).is_some_and(Value::is_f64);
     let kept = columns.kept.iter().filter(|name| **name != columns.text);
     let floats: Vec<&String> = kept.filter(is_float).collect();
     if floats.is_empty() {
-        return Ok(value);
+        return Ok(fields.into());
     }
     let written: HashMap<String, &RawValue> = serde_json::from_str(line)?;
     for name in floats {
-        // Absent where the line's one name is the reader's own mark of raw text: the value is then
-        // what that text holds.
-        let Some(digits) = written.get(name).map(|raw| raw.get()) else { continue };
-        value[name] = match digits.parse::<f64>() {
+        let digits = written[name].get();
+        let number = match digits.parse::<f64>() {
             Ok(float) if float.abs() < i64::MAX as f64 => float.into(),
             Ok(float) if digits.contains(['.', 'e', 'E']) => float.into(),
             _ => digits.into(),
         };
+        fields.insert(name.clone(), number);
     }
-    Ok(value)
+    Ok(fields.into())
+}
+
+/// Reads the fields of an object that are wanted, and of the first object all names. Other fields
+/// are passed over, however deeply they are nested.
+struct WantedFields<'a> {
+    columns: &'a Columns,
+    is_first: bool,
+}
+
+impl<'de> Visitor<'de> for WantedFields<'_> {
+    type Value = (Map<String, Value>, Vec<String>);
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let Columns { text, kept } = self.columns;
+        let (mut fields, mut names) = (Map::new(), Vec::new());
+        while let Some(name) = object.next_key::<String>()? {
+            if self.is_first {
+                names.push(name.clone());
+            }
+            if name != *text && !kept.contains(&name) {
+                object.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if fields.contains_key(&name) {
+                return Err(A::Error::custom(format_args!("the field `{name}` comes twice")));
+            }
+            fields.insert(name, object.next_value()?);
+        }
+        Ok((fields, names))
+    }
+}
+
+/// Why a line cannot be read.
+fn reason(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    // It says line 1, whichever line of the file this is.
+    let (what, _) = said.rsplit_once(" at line 1 ").unwrap_or((&said, ""));
+    match error.classify() {
+        Category::Data => what.to_owned(),
+        _ if what == "recursion limit exceeded" => {
+            "the text or a kept field is nested in more than 126 levels".to_owned()
+        }
+        _ => format!("the line is not valid JSON: {}", said.replace(" at line 1 ", " at ")),
+    }
 }
 
 const fn kind(value: &Value) -> &'static str {

@@ -92,6 +92,40 @@ fn json_rows_that_are_wrong_say_why() {
     }
 }
 
+/// One of both would be taken, and nobody knows which was meant. Fields that nobody asked for are
+/// passed over, whatever they hold.
+#[test]
+fn a_field_that_comes_twice_makes_its_row_wrong_if_it_is_read() {
+    let lines = [
+        "{\"text\": \"a\", \"text\": \"b\"}",
+        "{\"text\": \"c\", \"id\": 1, \"id\": 1}",
+        "{\"text\": \"d\", \"id\": 1, \"body\": 1, \"body\": 2}",
+    ];
+    let (_folder, files) = file("a.jsonl", lines.join("\n"));
+    let chunks = read(&files, &["id"]).expect("the file is whole");
+    let twice = [
+        (1, Err("the field `text` comes twice")),
+        (2, Err("the field `id` comes twice")),
+        (3, Ok("d")),
+    ];
+    assert_eq!(texts(&chunks), twice);
+}
+
+#[test]
+fn only_fields_that_are_read_may_not_be_nested_deeply() {
+    let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+    let line = |levels| format!("{{\"text\": \"a\", \"id\": {}}}\n", nested(levels));
+    let (_folder, files) = file("a.jsonl", [126, 127, 100_000].map(line).concat());
+    let chunks = read(&files, &["id"]).expect("the file is whole");
+    let found = texts(&chunks);
+    assert_eq!(found[0], (1, Ok("a")));
+    for row in &found[1..] {
+        assert!(row.1.is_err_and(|reason| reason.contains("more than 126 levels")), "{row:?}");
+    }
+    let chunks = read(&files, &[]).expect("the file is whole");
+    assert_eq!(texts(&chunks), [(1, Ok("a")), (2, Ok("a")), (3, Ok("a"))]);
+}
+
 #[test]
 fn a_kept_field_of_another_type_makes_its_row_wrong() {
     let mut lines: String =
@@ -129,10 +163,9 @@ fn kept_floats_are_those_that_were_written() {
     let column = Arc::clone(&read(&files, &["id"]).expect("it is whole")[0].kept[0]);
     let found: Vec<String> = (0..4).map(|row| kept::json(&column, row).to_string()).collect();
     assert_eq!(found, written[..4]);
-    // The reader's own mark of a part that is left as it is written.
+    // The reader's own mark of a part that is left as it is written is a name like any other.
     let marked = r#"{"$serde_json::private::RawValue":"{\"text\":\"a\",\"id\":0.5}"}"#;
-    let (_folder, files) = file("a.jsonl", marked);
-    assert_eq!(texts(&read(&files, &["id"]).expect("it is whole")), [(1, Ok("a"))]);
+    assert!(fault("a.jsonl", marked, &["id"]).contains("has a field `text`"));
 }
 
 /// Whatever is kept of them, or not read at all.
