@@ -102,7 +102,14 @@ impl TextMaker {
         let (dimensions, selection, offsets) = (*dimensions, *selection, Offsets::Skip);
         let token_vectors = None;
         let assembly = Assembly { manifest, dimensions, selection, offsets, token_vectors };
-        Ok(assembly.items(texts, rows))
+        let mut items = assembly.items(texts, rows);
+        if self.recipe.chunks.is_some_and(|chunks| chunks.late) {
+            // A text without tokens has run alone, with the special ones and the prompt.
+            for item in &mut items {
+                item.tokens = item.chunk.map_or(item.tokens, |chunk| chunk.tokens);
+            }
+        }
+        Ok(items)
     }
 }
 

@@ -38,6 +38,19 @@ fn each_chunk_is_a_row_with_what_is_known_of_its_text() {
 }
 
 #[test]
+fn tokens_of_a_late_chunk_are_its_own_also_of_a_text_without_any() {
+    let corpus = Folder::with_rows(0);
+    let line = |text: &str| format!("{}\n", json!({"id": 1, "text": text}));
+    corpus.write("in.jsonl", ["", "  ", "cat"].map(line).concat());
+    for (flags, tokens) in [(&["--late"][..], [0, 0, 1]), (&[], [2, 2, 3])] {
+        let out = format!("out{}.jsonl", flags.len());
+        let chunks = rows(&corpus, &out, &[&["--chunk-tokens", "8"], flags].concat());
+        let found: Vec<&Value> = chunks.iter().map(|row| &row["tokens"]).collect();
+        assert_eq!(found, tokens, "{flags:?}");
+    }
+}
+
+#[test]
 fn chunks_in_parquet_are_those_in_json() {
     let corpus = Folder::with_rows(20);
     let more = ["--chunk-tokens", "10", "--late"];
