@@ -79,7 +79,9 @@ impl Read for Metered {
 /// What to do with a file that begins with these bytes, and is no text in UTF-8.
 fn advice(first: &[u8]) -> Option<&'static str> {
     match first {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => Some(UTF16_ADVICE),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some(UTF16_ADVICE),
+        // Letters of English or signs of JSON; other zeros make a row wrong, not the file.
+        [0, 1..=255, 0, 1..=255, ..] | [1..=255, 0, 1..=255, 0, ..] => Some(UTF16_ADVICE),
         _ if first.starts_with(&GZIP_MAGIC) => Some(GZIP_ADVICE),
         _ => None,
     }

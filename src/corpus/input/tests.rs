@@ -255,6 +255,31 @@ fn bytes_that_are_not_utf_8_make_their_row_wrong() {
     }
 }
 
+/// Some editors write UTF-16; a file that lost a block to a crash has zeros there.
+#[test]
+fn zeros_are_utf_16_at_every_second_byte_only() {
+    let utf_16 = |text: &str, bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        text.encode_utf16().flat_map(bytes).collect()
+    };
+    let text = "\"one\"\n";
+    for text in [text, "\u{feff}\"日本\"\n"] {
+        for bytes in [utf_16(text, u16::to_le_bytes), utf_16(text, u16::to_be_bytes)] {
+            let (_folder, files) = file("a.jsonl", bytes);
+            let error = read(&files, &[]).map(drop).expect_err("it is UTF-16").to_string();
+            assert!(error.contains("seems to be in UTF-16"), "{error}");
+        }
+    }
+    for start in ["\0", "\"\0", "\0\0\0\0\0\0", "\0a", "a\0\0\0"] {
+        let (_folder, files) = file("a.jsonl", format!("{start}\n\"two\"\n"));
+        let chunks = read(&files, &[]).expect("the file is whole");
+        let found = texts(&chunks);
+        assert!(found[0].1.is_err_and(|reason| reason.contains("not valid JSON")), "{found:?}");
+        assert_eq!(found[1], (2, Ok("two")));
+    }
+    let (_folder, files) = file("a.txt", "a\0b\n");
+    assert_eq!(texts(&read(&files, &[]).expect("it is whole")), [(1, Ok("a\0b"))]);
+}
+
 /// It would take the rest of the file into memory.
 #[test]
 fn a_quote_that_is_never_closed_ends_the_reading() {
