@@ -19,6 +19,10 @@ pub(super) struct JsonRows {
     lines: Lines,
     columns: Columns,
     rows: usize,
+    /// How many of them are JSON.
+    read: usize,
+    /// Why the first one that could not be read could not.
+    first_fault: Option<String>,
     /// The names of the columns that no row had so far.
     unseen: Vec<String>,
     /// The names of all fields of the first object.
@@ -30,17 +34,27 @@ impl JsonRows {
         let mut unseen = vec![columns.text.clone()];
         unseen.extend(columns.kept.iter().cloned());
         let (path, columns) = (path.to_owned(), columns.clone());
-        Self { path, lines, columns, rows: 0, unseen, first: Vec::new() }
+        let (rows, read, first_fault, first) = (0, 0, None, Vec::new());
+        Self { path, lines, columns, rows, read, first_fault, unseen, first }
     }
 
     /// A name that is wrong for every row is a mistake of the command, not of the rows.
     fn check_names(&self) -> Result<(), CorpusError> {
         let Some(name) = self.unseen.first().filter(|_| self.rows > 0) else { return Ok(()) };
-        let problem = format!(
-            "none of its first {} rows has a field `{name}`; the fields of the first are {}",
-            self.rows,
-            named(&self.first)
-        );
+        let (rows, read) = (self.rows, self.read);
+        let start = match &self.first_fault {
+            None => format!("none of its first {rows} rows"),
+            Some(_) if read > 0 => {
+                format!("of its first {rows} rows {read} could be read, and none of these")
+            }
+            Some(fault) => {
+                let problem =
+                    format!("none of its first {rows} rows could be read; of the first, {fault}");
+                return Err(CorpusError::input(&self.path, problem));
+            }
+        };
+        let first = named(&self.first);
+        let problem = format!("{start} has a field `{name}`; the fields of the first are {first}");
         Err(CorpusError::input(&self.path, problem))
     }
 
@@ -89,6 +103,12 @@ impl Records for JsonRows {
                 }),
                 Err(reason) => Err(reason),
             };
+            match &value {
+                Ok(_) => self.read += 1,
+                Err(fault) => {
+                    self.first_fault.get_or_insert_with(|| fault.clone());
+                }
+            }
             let record = self.record(value);
             self.rows += 1;
             if self.rows == CHUNK_ROWS {

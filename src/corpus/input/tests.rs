@@ -127,6 +127,19 @@ fn only_fields_that_are_read_may_not_be_nested_deeply() {
 }
 
 #[test]
+fn a_name_is_not_missed_in_rows_that_cannot_be_read() {
+    let said = |lines: [&str; 3]| fault("a.jsonl", &lines.join("\n"), &["id"]);
+    let error = said(["{\"text\": \"a\"}", "{\"id\": 1, \"text\"}", "\"b\""]);
+    let expected = "of its first 3 rows 2 could be read, and none of these has a field `id`; the \
+                    fields of the first are text";
+    assert!(error.contains(expected), "{error}");
+    let error = said(["{\"id\": 1, \"text\"}", "x", "{"]);
+    let expected = "none of its first 3 rows could be read; of the first, the line is not valid \
+                    JSON: expected `:` at column 17";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn a_kept_field_of_another_type_makes_its_row_wrong() {
     let mut lines: String =
         (0..CHUNK_ROWS).map(|id| format!("{{\"text\":\"a\",\"id\":{id}}}\n")).collect();
