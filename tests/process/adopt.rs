@@ -47,6 +47,9 @@ fn the_same_package_agrees_by_every_dialect() {
         let ended = adopt(&server.url(path), &["--least-cosine", "0.99999"]);
         assert_eq!(differences(ended.with_code(0)), [""; 0], "{path}");
         has(&ended.stdout, "least 1.000000, median 1.000000");
+        let verdict = "all probes agree: an index that this server filled stays valid with the \
+                       settings here, as far as probes can tell\n";
+        assert!(ended.stdout.ends_with(verdict), "{}", ended.stdout);
         assert!(!ended.stdout.contains("cosine 0"), "{}", ended.stdout);
     }
 }
@@ -213,7 +216,11 @@ fn wrong_addresses_keys_and_numbers_are_refused_in_a_sentence() {
     // Told before the model is loaded: there is no library here.
     let unloaded = ["--openvino-library-dir", "/absent"];
     assert_says(&adopt("https://localhost", &unloaded), 1, "http://…tunnel");
-    assert_says(&adopt("http://127.0.0.1:1", &unloaded), 1, "cannot ask http://127.0.0.1:1/embed");
+    assert_says(
+        &adopt("http://127.0.0.1:1", &unloaded),
+        1,
+        "cannot ask http://127.0.0.1:1/embed (is a server running there?)",
+    );
     let ended = adopt(&server.url(""), &["--least-cosine", "2"]);
     has(&ended.with_code(2).stderr, "'2' for '--least-cosine");
 }

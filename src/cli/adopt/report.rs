@@ -60,7 +60,12 @@ impl Report<'_> {
         }
         let closest = self.found.as_ref().unwrap_or(&self.own);
         text += &self.probes_that_differ(closest);
-        (text, self.verdict(&differences, closest))
+        let verdict = self.verdict(&differences, closest);
+        if verdict.is_ok() {
+            text += "all probes agree: an index that this server filled stays valid with the \
+                     settings here, as far as probes can tell\n";
+        }
+        (text, verdict)
     }
 
     fn verdict(&self, differences: &[Difference], closest: &Score) -> Result<(), String> {

@@ -150,7 +150,7 @@ impl Server {
     fn send(&self, body: &Value) -> anyhow::Result<Response> {
         let request = self.client.post(&self.url).header(CONTENT_TYPE, "application/json");
         let request = self.with_key(request.body(body.to_string()));
-        request.send().with_context(|| format!("cannot ask {}", self.url))
+        request.send().map_err(|error| unreached(error, &self.url))
     }
 
     fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
@@ -171,7 +171,7 @@ impl Server {
         let response = self
             .with_key(self.client.get(&list))
             .send()
-            .with_context(|| format!("cannot ask {list}"))?;
+            .map_err(|error| unreached(error, &list))?;
         let models = text_of(response).ok().and_then(|text| serde_json::from_str(&text).ok());
         // Not every server has a list.
         let Some(Models { data }) = models else { return Ok(own.clone()) };
@@ -185,6 +185,11 @@ impl Server {
             }
         }
     }
+}
+
+fn unreached(error: reqwest::Error, url: &str) -> anyhow::Error {
+    let question = if error.is_connect() { " (is a server running there?)" } else { "" };
+    anyhow::Error::new(error).context(format!("cannot ask {url}{question}"))
 }
 
 fn text_of(response: Response) -> anyhow::Result<String> {
