@@ -230,7 +230,8 @@ fn open_library(directory: Option<&Path>) -> Result<Core, EngineError> {
     let failed = |reason: String| {
         EngineError::NotAvailable(format!(
             "cannot open OpenVINO's library (libopenvino_c.so, 2025.1 or later): {reason}; name \
-             its folder with --openvino-library-dir, or start with scripts/serve.sh"
+             its folder with --openvino-library-dir or DUOVEC_OPENVINO_LIBRARY_DIR, or start a \
+             server with scripts/serve.sh"
         ))
     };
     if let Some(directory) = directory {

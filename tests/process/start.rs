@@ -76,7 +76,7 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
         ("check", here, &[], &no_package),
         ("check", Path::new("/nowhere"), &[], no_folder),
         ("serve", broken, &["--port", "0", "--engine", "openvino"], "model.onnx"),
-        ("check", &tiny, &unloaded, "libopenvino_c.so…--openvino-library-dir"),
+        ("check", &tiny, &unloaded, "libopenvino_c.so…--openvino-library-dir or DUOVEC_OPENVINO"),
         ("bench", &tiny, &[&["--texts", &absent], &unloaded[..]].concat(), unread),
         ("bench", &tiny, &[&["--texts", &blank], &unloaded[..]].concat(), "blank has no text"),
         ("bench", &tiny, &["--compare-graphs"], "--compare-graphs needs TensorRT on a GPU"),
