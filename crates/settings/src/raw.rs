@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::setting::{Origin, PREFIX, RawValue};
@@ -153,6 +154,13 @@ impl RawConfig {
         let place = path.display().to_string();
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let problem = format!(
+                    "there is no such file; write it, correct --config or {CONFIG_VARIABLE}, or \
+                     leave both out"
+                );
+                return self.note(place, problem);
+            }
             Err(error) => return self.note(place, format!("cannot read it: {error}")),
         };
         let table: toml::Table = match text.parse() {

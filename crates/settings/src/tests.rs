@@ -81,7 +81,11 @@ fn an_unknown_setting_is_reported_with_the_one_that_looks_like_it() {
 #[test]
 fn a_file_that_cannot_be_read_is_a_problem() {
     let missing = resolve(&[], &[], Some(Path::new("/nowhere/duovec.toml"))).expect_err("missing");
-    assert!(missing[0].contains("/nowhere/duovec.toml: cannot read it"), "{missing:?}");
+    let expected = "/nowhere/duovec.toml: there is no such file; write it, correct --config or \
+                    DUOVEC_CONFIG, or leave both out";
+    assert_eq!(missing, [expected]);
+    let folder = resolve(&[], &[], Some(Path::new("/"))).expect_err("it is a folder");
+    assert!(folder[0].contains("/: cannot read it: "), "{folder:?}");
     let tables = file("[server]\nport = 1");
     let problems = resolve(&[], &[], Some(tables.path())).expect_err("it has a table");
     assert!(problems[0].contains("no tables; write the settings without [server]"), "{problems:?}");
