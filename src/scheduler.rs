@@ -188,7 +188,7 @@ impl Scheduler {
 
     /// Replaces the cost model.
     pub fn set_cost(&self, fit: Fit) {
-        self.0.state.lock().set_cost(fit);
+        self.0.state.lock().set_cost(0, fit);
     }
 
     /// Puts the times of a worker's warm-up into the cost model of all lanes of its width.

@@ -243,13 +243,8 @@ impl<T: Clone> SchedulerState<T> {
         }
     }
 
-    /// Takes over a model that is known, of runs on the narrowest lanes.
-    pub fn set_cost(&mut self, fit: Fit) {
-        self.set_cost_of(0, fit);
-    }
-
     /// Takes over a model that is known, of runs on all lanes of a worker's width.
-    pub(crate) fn set_cost_of(&mut self, worker: usize, fit: Fit) {
+    pub fn set_cost(&mut self, worker: usize, fit: Fit) {
         self.lanes.of_mut(worker).cost.set(fit);
         self.plan_with_cost();
     }

@@ -58,7 +58,7 @@ impl Server {
     fn new(slowness: f64) -> Self {
         let config = StateConfig { capacity: 1_000_000, lanes: Lane::apart(1) };
         let mut state = SchedulerState::new(config, shapes());
-        state.set_cost(Fit { model: CostModel::default(), median_error: 0.0 });
+        state.set_cost(0, Fit { model: CostModel::default(), median_error: 0.0 });
         state.open_worker(0);
         let (left, work) = (HashMap::new(), WorkDone::default());
         Self { state, slowness, running: None, asks: true, left, work }

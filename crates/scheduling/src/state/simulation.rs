@@ -69,7 +69,7 @@ impl World {
         // Every other world has a GPU's cost: small runs all take the same time.
         if seed % 2 == 1 {
             let model = CostModel { floor_us: 10_000.0, ..CostModel::default() };
-            state.set_cost(Fit { model, median_error: 0.0 });
+            state.set_cost(0, Fit { model, median_error: 0.0 });
         }
         if random.bool() {
             state.set_promise(Duration::from_millis(random.u64(1..200)));

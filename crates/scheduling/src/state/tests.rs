@@ -270,7 +270,7 @@ fn the_example_at_the_head_of_admission_holds() {
         per_token_us: 100.0,
         per_token_length_us: 0.0,
     };
-    state.set_cost(Fit { model, median_error: 0.0 });
+    state.set_cost(0, Fit { model, median_error: 0.0 });
     submit_as(&mut state, &[100; 47], Priority::Bulk, LATER).expect("there is room");
     ask(&mut state, at(0));
     let now = at(0) + Duration::from_micros(36_800);

@@ -153,7 +153,7 @@ fn bulk_waits_as_long_beside_singles_whatever_lanes_they_ran_on() {
         for worker in [0, state.workers.len() - 1] {
             let width = state.lanes.width(worker) as f64;
             let model = CostModel { per_token_us: 8000.0 / width, ..CostModel::default() };
-            state.set_cost_of(worker, Fit { model, median_error: 0.0 });
+            state.set_cost(worker, Fit { model, median_error: 0.0 });
         }
         for _ in 0..30 {
             let worker = submit(&mut state, 1)[0];

@@ -124,7 +124,7 @@ impl ClosedLoop {
         };
         for worker in 0..new.lanes.len() {
             let model = speed.cost(new.lanes[worker].width);
-            new.state.set_cost_of(worker, Fit { model, median_error: 0.0 });
+            new.state.set_cost(worker, Fit { model, median_error: 0.0 });
             new.state.open_worker(worker);
             new.ask(worker);
         }
