@@ -1,5 +1,5 @@
-//! Which lanes there are and which one runs what, step by step. `closed_loop` has clients that
-//! send one request after the other.
+//! Which lanes there are and which one runs what, step by step. `tests/load` has clients that send
+//! one request after the other.
 
 use super::*;
 use crate::batch::Priority;
@@ -8,8 +8,6 @@ use crate::batch::plan::Shapes;
 use crate::state::{NewRequest, StateConfig};
 use settings::limits::MaxBatchTokens;
 
-mod closed_loop;
-mod many_cores;
 mod promise;
 
 const TEXT_TOKENS: usize = 43;

@@ -1,46 +1,8 @@
-//! A promised time of single texts beside bulk requests that never end, simulated on lanes.
+//! A promised time of single texts, step by step. `tests/load` has bulk requests that never end.
 
-use super::closed_loop::{ClosedLoop, MEASURED, Seen};
 use super::*;
 use crate::batch::Priority;
 use crate::state::PromiseFigures;
-
-/// Four clients of bulk requests, and texts of each of them.
-const BULK: (usize, usize) = (4, 64);
-
-/// Two clients of single texts beside those of bulk.
-fn run(cores: usize, promised_ms: Option<u64>) -> Seen {
-    let clients = ClosedLoop::new(MEASURED, Lane::tree(&[cores], &[1, 2]), 6, 1);
-    let promise = promised_ms.map(Duration::from_millis);
-    clients.beside_bulk(BULK, promise).run(Duration::from_secs(60))
-}
-
-#[test]
-fn single_texts_keep_the_promise_and_bulk_gets_what_it_leaves() {
-    for cores in [2, 4] {
-        let free = run(cores, None);
-        println!("{cores} cores, no promise: {free:?}");
-        let mut before = 0.0;
-        for promised_ms in [30, 40, 60, 100] {
-            let seen = run(cores, Some(promised_ms));
-            println!("{cores} cores, {promised_ms} ms: {seen:?}");
-            assert!(seen.p99_ms <= promised_ms as f64, "{seen:?}");
-            assert!(seen.bulk_per_s >= before * 0.98, "{seen:?}");
-            assert!(seen.bulk_per_s > 0.3 * free.bulk_per_s, "{seen:?}");
-            before = seen.bulk_per_s;
-        }
-        assert!(free.p99_ms > 40.0 && before > 0.97 * free.bulk_per_s, "{free:?} {before}");
-    }
-}
-
-#[test]
-fn a_promise_costs_nothing_while_no_single_text_comes() {
-    let bulk_per_s = |promise| {
-        let clients = ClosedLoop::new(MEASURED, Lane::tree(&[2], &[1, 2]), 4, 1);
-        clients.beside_bulk(BULK, promise).run(Duration::from_secs(20)).bulk_per_s
-    };
-    assert_eq!(bulk_per_s(Some(Duration::from_millis(20))), bulk_per_s(None));
-}
 
 #[test]
 fn only_what_misses_the_promise_beside_bulk_cuts_bulk() {
@@ -146,13 +108,4 @@ fn a_long_bulk_text_that_can_leave_no_core_free_runs_when_nothing_does() {
         lost.for_each(|worker| state.lose_worker(Moment::START, worker));
         assert_eq!(of_long_bulk(&mut state), [(lane(0, 1), 1)]);
     }
-}
-
-#[test]
-fn one_client_of_long_texts_leaves_single_texts_a_core() {
-    let clients = ClosedLoop::new(MEASURED, Lane::tree(&[2], &[1, 2]), 2, 1);
-    let promise = Some(Duration::from_millis(20));
-    let seen = clients.beside_bulk((1, 1), promise).run(Duration::from_secs(60));
-    println!("one client of long texts: {seen:?}");
-    assert!(seen.p99_ms <= 20.0 && seen.bulk_per_s > 10.0, "{seen:?}");
 }
