@@ -60,11 +60,6 @@ fn complete(state: &mut SchedulerState, now: Moment) {
     state.complete_batch(now, 0, &[], false);
 }
 
-/// Items and what the caller keeps with them.
-pub(super) fn with_nothing(items: &[Sequence]) -> Vec<(Sequence, ())> {
-    items.iter().map(|&item| (item, ())).collect()
-}
-
 #[test]
 fn a_request_that_does_not_fit_is_refused_whole() {
     let mut state = state(3, 1);
@@ -74,60 +69,6 @@ fn a_request_that_does_not_fit_is_refused_whole() {
     assert!(retry_after > Duration::ZERO && retry_after <= state.predicted_wait(at(0)));
     assert_eq!(state.queue_depth(), 2);
     assert_eq!(submit(&mut state, &[5]), Ok(2..3));
-}
-
-#[test]
-fn large_requests_leave_the_last_eighth_of_the_queue_to_small_ones() {
-    let mut state = state(256, 1);
-    assert_eq!(submit(&mut state, &[5; 200]), Ok(0..200));
-    let refused = submit(&mut state, &[5; 30]);
-    assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
-    assert_eq!(submit(&mut state, &[5; 24]), Ok(200..224));
-    for place in (224..256).step_by(4) {
-        assert_eq!(submit(&mut state, &[5; 4]), Ok(place..place + 4));
-    }
-    assert!(matches!(submit(&mut state, &[5]), Err(Refusal::Full { .. })));
-}
-
-#[test]
-fn an_idle_worker_is_woken_and_only_then() {
-    let mut state = state(10, 1);
-    submit(&mut state, &[5]).expect("there is room");
-    ask(&mut state, at(0));
-    complete(&mut state, at(1));
-    assert!(ask(&mut state, at(1)).is_empty());
-    assert_eq!(state.take_effects(), Effects::NONE);
-    submit(&mut state, &[5]).expect("there is room");
-    assert_eq!(state.take_effects(), Effects { woken: vec![0], ..Effects::NONE });
-}
-
-#[test]
-fn a_check_runs_on_its_worker_before_what_waits() {
-    let mut state = state(10, 2);
-    submit(&mut state, &[5; 8]).expect("there is room");
-    assert_eq!(check(&mut state, 1), Ok(8..9));
-    assert_eq!(state.take_effects().woken, [1]);
-    let other = ask(&mut state, at(0));
-    assert!(!other.is_empty() && !other.contains(&8), "{other:?}");
-    let bucket = Bucket { rows: 1, length: 16 };
-    let run = Run { bucket, priority: Priority::Interactive, items: vec![(8, ())] };
-    assert_eq!(state.ask_for_work(at(0), 1), Some(run));
-}
-
-#[test]
-fn checks_take_one_batch_in_eight_while_items_wait() {
-    let mut state = state(10_000, 1);
-    submit(&mut state, &[100; 1000]).expect("there is room");
-    let mut last = None;
-    for batch in 0..100 {
-        while check(&mut state, 0).is_ok() {}
-        if ask(&mut state, at(0))[0] >= 1000 {
-            assert!(last.is_none_or(|last| batch - last >= 8), "{batch} after {last:?}");
-            last = Some(batch);
-        }
-        complete(&mut state, at(0));
-    }
-    assert_eq!(last, Some(96), "they are not forgotten either");
 }
 
 #[test]
@@ -143,34 +84,6 @@ fn few_checks_wait_for_a_worker_and_they_count_as_work() {
 }
 
 #[test]
-fn a_check_of_a_worker_without_a_session_is_refused() {
-    let mut state = state(10, 1);
-    assert_eq!(check(&mut state, 0), Ok(0..1));
-    state.lose_worker(at(0), 0);
-    assert_eq!(state.take_effects().abandoned, [(0, ())]);
-    assert_eq!(check(&mut state, 0), Err(Refusal::NoWorker));
-    assert_eq!(check(&mut state, 7), Err(Refusal::NoWorker), "there is none");
-    state.open_worker(0);
-    state.close();
-    assert_eq!(check(&mut state, 0), Err(Refusal::NoWorker));
-}
-
-#[test]
-fn without_a_live_worker_requests_are_refused_at_once_and_those_taken_stay() {
-    let mut state = state(10, 1);
-    submit(&mut state, &[5]).expect("there is room");
-    state.lose_worker(at(0), 0);
-    assert_eq!(submit(&mut state, &[5]), Err(Refusal::NoWorker));
-    state.open_worker(0);
-    assert_eq!(submit(&mut state, &[5]), Ok(1..2));
-    assert_eq!(ask(&mut state, at(0)), [0, 1]);
-    state.stop_stuck_worker(at(0), 0);
-    assert_eq!(submit(&mut state, &[5]), Err(Refusal::NoWorker));
-    state.fail_batch(0);
-    assert_eq!(submit(&mut state, &[5]), Ok(2..3));
-}
-
-#[test]
 fn a_stuck_worker_is_no_capacity() {
     let mut state = state(1000, 2);
     submit(&mut state, &[100; 200]).expect("there is room");
@@ -180,18 +93,6 @@ fn a_stuck_worker_is_no_capacity() {
     state.stop_stuck_worker(at(0), 0);
     let one = state.predicted_wait(at(0));
     assert!(one > both.mul_f64(1.8), "{one:?} {both:?}");
-}
-
-#[test]
-fn closing_abandons_what_waits() {
-    let mut state = state(10, 1);
-    submit(&mut state, &[5, 6]).expect("there is room");
-    state.close();
-    let (abandoned, woken) = (with_nothing(&[0, 1]), vec![0]);
-    assert_eq!(state.take_effects(), Effects { abandoned, woken, ..Effects::NONE });
-    assert_eq!(submit(&mut state, &[5]), Err(Refusal::NoWorker));
-    state.drain();
-    assert!(state.is_closed());
 }
 
 #[test]
@@ -301,32 +202,6 @@ fn interactive_requests_are_not_refused_for_bulk_ones_that_wait() {
     assert_eq!(submit_as(&mut state, &[9], Priority::Interactive, at(1000)), Ok(5000..5001));
     assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
     assert_eq!(ask(&mut state, at(0))[0], 5000);
-}
-
-#[test]
-fn what_expired_makes_room_although_no_worker_asks() {
-    let mut state = state(2, 1);
-    let mut submit = |now, deadline| {
-        state.submit(now, NewRequest::of(&[5, 5], deadline), NOTHING).expect("there is room")
-    };
-    submit(at(0), at(10));
-    assert_eq!(submit(at(10), LATER), 2..4);
-    assert_eq!(state.take_effects().expired, with_nothing(&[0, 1]));
-    assert_eq!(state.queue_depth(), 2);
-}
-
-#[test]
-fn who_leaves_at_the_deadline_of_what_waits_was_late() {
-    let mut state = state(10, 1);
-    let mut submit = |deadline| {
-        state.submit(at(0), NewRequest::of(&[5], deadline), NOTHING).expect("there is room")
-    };
-    let (late, gone) = (submit(at(10)), submit(at(11)));
-    for items in [late, gone] {
-        state.cancel(at(10), &items);
-    }
-    assert_eq!(state.take_effects().expired, with_nothing(&[0]));
-    assert_eq!((state.counts().expired, state.counts().cancelled), (1, 1));
 }
 
 #[test]

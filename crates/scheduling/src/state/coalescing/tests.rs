@@ -52,38 +52,6 @@ fn end(state: &mut SchedulerState, worker: usize) -> Vec<(usize, Sequence)> {
 }
 
 #[test]
-fn items_of_the_same_ids_are_one_text_of_the_queue() {
-    let (mut once, mut often) = (state(100, 1), state(100, 1));
-    TextsRequest::bulk(&[7]).accepted(&mut once);
-    TextsRequest::bulk(&[7, 7, 7]).accepted(&mut often);
-    TextsRequest::bulk(&[7]).accepted(&mut often);
-    for state in [&once, &often] {
-        assert_eq!((state.queue_depth(), state.queue_tokens()), (1, TOKENS));
-    }
-    assert_eq!(once.predicted_wait(at(0)), often.predicted_wait(at(0)));
-    assert_eq!(ask(&mut often, at(0)), [0]);
-    assert_eq!(end(&mut often, 0), [(0, 0), (0, 1), (0, 2), (0, 3)]);
-    let counts = often.counts();
-    assert_eq!((counts.replied, counts.coalesced), (4, 3));
-    assert_eq!(counts.tokens_real, TOKENS as u64);
-    assert!(often.is_empty());
-}
-
-#[test]
-fn an_item_joins_a_run_that_ends_before_its_own_would() {
-    let mut state = state(100, 2);
-    TextsRequest::interactive(&[7]).accepted(&mut state);
-    assert_eq!(ask(&mut state, at(0)), [0]);
-    assert_eq!(TextsRequest::bulk(&[7]).accepted(&mut state), 1..2);
-    assert_eq!(state.queue_depth(), 0);
-    // It gets its rows even when the one that began the run has left.
-    state.cancel(at(0), &(0..1));
-    assert!(end(&mut state, 0).contains(&(0, 1)));
-    let counts = state.counts();
-    assert_eq!((counts.replied, counts.cancelled, counts.coalesced), (1, 1, 1));
-}
-
-#[test]
 fn an_item_runs_alone_when_a_long_run_with_its_ids_has_just_begun() {
     let mut state = state(100, 2);
     TextsRequest::bulk(&[1, 2, 3, 4, 5]).accepted(&mut state);

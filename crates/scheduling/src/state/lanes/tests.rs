@@ -113,38 +113,6 @@ fn narrow_lanes_leave_large_parts_of_the_cores_free() {
 }
 
 #[test]
-fn a_lost_lane_leaves_its_work_to_others() {
-    let mut state = idle(&[2], &[1, 2]);
-    assert_eq!(submit(&mut state, 1), [2]);
-    state.lose_worker(Moment::START, 2);
-    let woken = state.take_effects().woken;
-    assert_eq!(started(&mut state, woken), [(lane(0, 1), 1)]);
-}
-
-#[test]
-fn a_wide_lane_serves_alone_when_narrow_ones_are_lost() {
-    let mut state = idle(&[2], &[1, 2]);
-    for worker in [0, 1] {
-        state.lose_worker(Moment::START, worker);
-    }
-    assert_eq!(submit(&mut state, 100), [2]);
-}
-
-#[test]
-fn a_check_of_a_wide_lane_does_not_wait_for_its_turn_among_texts() {
-    let mut state = idle(&[2], &[1, 2]);
-    for _ in 0..2 {
-        submit(&mut state, 100);
-        ask(&mut state, 0);
-        let new = NewRequest::of(&[5], Moment::from_nanos(9));
-        let check = state.submit_check(Moment::START, 2, new, ());
-        assert!(check.is_ok(), "{check:?}");
-        assert_eq!(ask(&mut state, 2), 1);
-        state.complete_batch(Moment::START, 2, &[], false);
-    }
-}
-
-#[test]
 fn bulk_waits_as_long_beside_singles_whatever_lanes_they_ran_on() {
     let wait = |widths: &[usize]| {
         let mut state = idle(&[4], widths);

@@ -17,31 +17,6 @@ fn announce(state: &mut SchedulerState, priority: Priority, time: Duration) -> A
 }
 
 #[test]
-fn a_request_is_refused_by_its_head_when_nothing_can_run_it() {
-    let bulk = |state: &mut SchedulerState| announce(state, Priority::Bulk, Duration::from_secs(1));
-    let mut state = state(10, 1);
-    assert_eq!(bulk(&mut state), Ok(None));
-    state.lose_worker(at(0), 0);
-    assert_eq!(bulk(&mut state), Err(Refusal::NoWorker));
-    state.open_worker(0);
-    state.drain();
-    assert_eq!(bulk(&mut state), Err(Refusal::Draining));
-    state.close();
-    assert_eq!(bulk(&mut state), Err(Refusal::NoWorker));
-    assert_eq!(state.counts().refused, 3);
-}
-
-#[test]
-fn a_request_is_refused_by_its_head_when_every_place_is_taken() {
-    let mut state = state(2, 1);
-    submit(&mut state, &[5]).expect("there is room");
-    assert_eq!(announce(&mut state, Priority::Bulk, Duration::from_secs(1)), Ok(None));
-    submit(&mut state, &[5]).expect("there is room");
-    let refused = announce(&mut state, Priority::Bulk, Duration::from_secs(1));
-    assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
-}
-
-#[test]
 fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 200], Priority::Bulk, LATER).expect("there is room");
@@ -136,50 +111,6 @@ fn texts_that_are_tokenized_count_as_wait_until_they_come_or_never_will() {
     let new = NewRequest { priority, reserved, ..NewRequest::of(&[500; 20], at(0) + wait) };
     assert_eq!(state.submit(at(0), new, NOTHING), Ok(1000..1020));
     assert_eq!((state.admission.reserved_items, state.admission.reserved_ns), (0, [0; 2]));
-}
-
-#[test]
-fn texts_that_are_tokenized_when_the_drain_begins_are_taken() {
-    let mut state = state(10, 1);
-    let rooms = [&[5][..], &[5; 2], &[5]];
-    let rooms = rooms.map(|tokens| reserve(&mut state, tokens, Duration::from_secs(30)));
-    let [one, cut, gone] = rooms.map(|room| room.expect("there is room"));
-    state.drain();
-    let mut come = |room, tokens: &[usize]| {
-        let new = NewRequest { reserved: Some(room), ..NewRequest::of(tokens, LATER) };
-        assert!(!state.is_drained(), "a text is still tokenized");
-        state.submit(at(0), new, NOTHING)
-    };
-    assert_eq!(come(one, &[5]), Ok(0..1));
-    // Chunks are more than the texts that have room, so they are asked again.
-    assert_eq!(come(cut, &[5; 4]), Ok(1..5));
-    let full = come(gone, &[5; 6]);
-    assert!(matches!(full, Err(Refusal::Full { .. })), "{full:?}");
-    assert_eq!(submit(&mut state, &[5]), Err(Refusal::Draining));
-    state.cancel(at(0), &(0..5));
-    assert!(state.is_drained());
-}
-
-#[test]
-fn places_are_reserved_for_texts_that_are_tokenized() {
-    let mut state = state(30, 1);
-    let room = reserve(&mut state, &[100; 20], Duration::from_secs(300)).expect("there is room");
-    let full = submit(&mut state, &[5; 11]);
-    assert!(matches!(full, Err(Refusal::Full { .. })), "{full:?}");
-    let full = reserve(&mut state, &[100; 11], Duration::from_secs(300));
-    assert!(matches!(full, Err(Refusal::Full { .. })), "{full:?}");
-    state.release(room);
-    assert_eq!(submit(&mut state, &[5; 30]), Ok(0..30));
-}
-
-#[test]
-fn reserved_places_leave_the_last_eighth_of_the_queue_to_small_requests() {
-    let (mut state, time) = (state(256, 1), Duration::from_secs(3600));
-    reserve(&mut state, &[100; 200], time).expect("there is room");
-    let full = reserve(&mut state, &[100; 25], time);
-    assert!(matches!(full, Err(Refusal::Full { .. })), "{full:?}");
-    reserve(&mut state, &[100; 24], time).expect("seven eighths");
-    assert_eq!(submit(&mut state, &[5; 4]), Ok(0..4));
 }
 
 #[test]

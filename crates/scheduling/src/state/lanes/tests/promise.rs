@@ -31,43 +31,6 @@ fn only_what_misses_the_promise_beside_bulk_cuts_bulk() {
     }
 }
 
-#[test]
-fn a_check_that_waits_for_its_worker_is_no_item_of_the_promise() {
-    let at = |ms| Moment::START + Duration::from_millis(ms);
-    let mut state = idle(&[1], &[1]);
-    state.set_promise(Duration::from_millis(10));
-    let before = state.promise();
-    let bulk = NewRequest { priority: Priority::Bulk, ..NewRequest::of(&[500], at(1000)) };
-    state.submit(at(0), bulk, &[()]).expect("there is room");
-    assert!(state.ask_for_work(at(0), 0).is_some());
-    for deadline in [at(60), at(1000)] {
-        let check = state.submit_check(at(1), 0, NewRequest::of(&[5], deadline), ());
-        check.expect("few of them wait");
-    }
-    for end in [at(70), at(80)] {
-        state.complete_batch(end, 0, &[], false);
-        assert_eq!(state.ask_for_work(end, 0).is_some(), end == at(70));
-    }
-    assert_eq!((state.counts().expired, state.promise()), (1, before));
-}
-
-#[test]
-fn what_nobody_waited_for_to_the_end_missed_the_promise() {
-    let at = |ms| Moment::START + Duration::from_millis(ms);
-    let mut state = idle(&[1], &[1]);
-    state.set_promise(Duration::from_millis(10));
-    let single = NewRequest::of(&[20], at(30));
-    let running = state.submit(at(0), single, &[()]).expect("there is room");
-    assert!(state.ask_for_work(at(0), 0).is_some());
-    let waiting = state.submit(at(0), single, &[()]).expect("there is room");
-    // Their requests time out.
-    state.cancel(at(30), &running);
-    state.cancel(at(30), &waiting);
-    state.complete_batch(at(40), 0, &[], false);
-    let PromiseFigures { kept, missed, .. } = state.promise();
-    assert_eq!((kept, missed, state.counts().expired), (0, 2, 1));
-}
-
 /// Lanes that found nothing to do, behind a single text; 20 ms are promised.
 fn promised(cores: usize) -> SchedulerState {
     let mut state = idle(&[cores], &[1, 2]);
