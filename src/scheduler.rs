@@ -29,7 +29,7 @@ use scheduling::batch::cost::{Fit, Times};
 use scheduling::batch::plan::{Sequence, Shapes};
 use scheduling::batch::{Bucket, Priority};
 use scheduling::state::{
-    Counts, Effects, Lane, PromiseFigures, SchedulerState, StateConfig, WidthFigures,
+    Counts, Effects, Lane, PromiseFigures, SchedulerState, StateConfig, Width,
 };
 use settings::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 
@@ -101,7 +101,7 @@ pub struct Snapshot {
     /// Workers by state.
     pub workers: WorkerCounts,
     /// Lanes of each width, ascending; at least one.
-    pub widths: Vec<WidthFigures>,
+    pub widths: Vec<Width>,
     /// How items ended, and what batches were made of.
     pub counts: Counts,
     /// How well the promise to interactive items is kept.
@@ -178,7 +178,7 @@ impl Scheduler {
             queue_tokens: state.queue_tokens(),
             predicted_wait: state.predicted_wait(now),
             workers: WorkerCounts { live, total: self.0.work.len(), busy, stuck, restarts },
-            widths: state.widths(),
+            widths: state.widths().to_vec(),
             counts: state.counts(),
             promise: state.promise(),
             cache: self.0.cache.as_ref().map(RowCache::figures).unwrap_or_default(),

@@ -17,7 +17,7 @@ use crate::scheduler::Snapshot;
 use crate::service::ResidentModel;
 use crate::worker::tuning::choice::Measured;
 use clock::Moment;
-use scheduling::state::{PromiseFigures, WidthFigures};
+use scheduling::state::{PromiseFigures, Width};
 
 /// An object. `json!` would go one level deeper for each of its many fields.
 macro_rules! facts {
@@ -221,7 +221,7 @@ fn lost_gpus(engine: &dyn Engine) -> Vec<Value> {
 }
 
 /// The lanes of one width.
-fn lane(figures: &WidthFigures) -> Value {
+fn lane(figures: &Width) -> Value {
     let mut lane = cost(figures);
     lane["width"] = figures.width.into();
     lane["lanes"] = figures.lanes.into();
@@ -229,14 +229,15 @@ fn lane(figures: &WidthFigures) -> Value {
     lane
 }
 
-fn cost(figures: &WidthFigures) -> Value {
+fn cost(figures: &Width) -> Value {
+    let model = figures.cost.model();
     json!({
-        "floor_us": figures.cost.floor_us,
-        "fixed_us": figures.cost.fixed_us,
-        "per_token_us": figures.cost.per_token_us,
-        "per_token_length_us": figures.cost.per_token_length_us,
-        "median_error": figures.cost_error,
-        "correction": figures.cost_correction,
+        "floor_us": model.floor_us,
+        "fixed_us": model.fixed_us,
+        "per_token_us": model.per_token_us,
+        "per_token_length_us": model.per_token_length_us,
+        "median_error": figures.cost.error(),
+        "correction": figures.cost.correction(),
     })
 }
 

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Refusal;
 use crate::batch::cost::{Fit, Times};
-use crate::batch::plan::{Sequence, Shapes, WaitingItem, WaitingItems};
+use crate::batch::plan::{Rank, Sequence, Shapes, WaitingItems};
 use crate::batch::{Bucket, Priority, Vectors};
 use clock::Moment;
 
@@ -33,10 +33,10 @@ mod workers;
 use admission::Admission;
 pub use admission::{Announced, NewRequest, Reserved};
 pub use coalescing::Digest;
-use coalescing::{Groups, Rank, RowSource};
+use coalescing::{Groups, RowSource};
 pub use counts::Counts;
 use lanes::LaneTree;
-pub use lanes::{Lane, WidthFigures};
+pub use lanes::{Lane, Width};
 use promise::Promise;
 pub use promise::PromiseFigures;
 use workers::{RunningBatch, WorkerState};
@@ -133,11 +133,6 @@ impl<T> Item<T> {
     const fn is_promised(&self) -> bool {
         matches!(self.priority, Priority::Interactive) && !self.is_check
     }
-
-    const fn waiting(&self, sequence: Sequence) -> WaitingItem {
-        let &Self { tokens, priority, turn, .. } = self;
-        WaitingItem { sequence, tokens, priority, turn }
-    }
 }
 
 /// Everything the scheduler knows.
@@ -157,8 +152,6 @@ pub struct SchedulerState<T = ()> {
     admission: Admission,
     counts: Counts,
     promise: Option<Promise>,
-    /// Interactive items that kept the promise, and those that missed it.
-    kept_and_missed: [u64; 2],
     effects: Effects<T>,
     /// When a batch last began or ended.
     active: Moment,
@@ -182,7 +175,6 @@ impl<T: Clone> SchedulerState<T> {
             admission: Admission::default(),
             counts: Counts::default(),
             promise: None,
-            kept_and_missed: [0; 2],
             effects: Effects::NONE,
             active: Moment::START,
         }
@@ -356,10 +348,11 @@ impl<T: Clone> SchedulerState<T> {
             return None;
         }
         let found = self.items.remove(&item)?;
-        if !self.dequeue(item, &found) {
-            for worker in &mut self.workers {
-                worker.checks.retain(|&check| check != item);
-            }
+        if found.is_check {
+            let workers = self.workers.iter_mut();
+            workers.for_each(|worker| worker.checks.retain(|&check| check != item));
+        } else {
+            self.dequeue(item, &found);
         }
         Some(found.content)
     }

@@ -207,7 +207,7 @@ async fn an_item_that_does_not_fit_memory_fails_alone() {
 async fn one_item_that_does_not_fit_memory_is_run_once_more() {
     let pool = TestPool::new(1, faults([0, 2, 3].map(|run| (run, out_of_memory()))));
     assert_rows(&[ids(1, 9)], &pool.run(&[ids(1, 9)]).await.expect("the second run"));
-    let correction = || pool.scheduler.snapshot().widths[0].cost_correction.to_bits();
+    let correction = || pool.scheduler.snapshot().widths[0].cost.correction().to_bits();
     let (before, _) = (correction(), pool.run(&[ids(2, 9)]).await.expect_err("twice is enough"));
     assert_eq!(correction(), before, "nothing was learnt");
     pool.run(&[ids(3, 9)]).await.expect("the session is kept");

@@ -6,7 +6,7 @@ use crate::batch::Bucket;
 
 mod run_cost;
 
-pub(crate) use run_cost::RunCost;
+pub use run_cost::RunCost;
 
 /// Attention takes as long as the rest of an encoder for texts of some length between these. By its
 /// arithmetic that is six times the hidden size, which is 256 to 1,333 in models that are served;

@@ -24,17 +24,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::admission::NewRequest;
 use super::{Item, SchedulerState};
-use crate::batch::Priority;
-use crate::batch::plan::Sequence;
+use crate::batch::plan::{Rank, Sequence};
 use clock::Moment;
 
 /// Stands for the token ids of an item: others have the same one only if they have the same ids.
 /// It is random enough for maps to need no hash of their own against made-up collisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub u128);
-
-/// Waiting items of the same ids go in this order.
-pub(super) type Rank = (Priority, Moment, Sequence);
 
 /// Where the rows of a new item will come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +43,8 @@ pub(super) enum RowSource {
     Running { worker: usize, row: usize },
 }
 
-/// Whether an item is its group's leader.
-#[derive(Debug, PartialEq, Eq)]
-enum GroupPlace {
-    /// It is; the other one is the leader before it came, or after it left.
-    Leader(Option<Sequence>),
-    Follower,
-}
+/// What becomes of the queue when an item comes or leaves: one leaves it, and one enters it.
+type QueueChange = (Option<Rank>, Option<Rank>);
 
 /// Items of the same ids.
 #[derive(Debug)]
@@ -75,36 +66,36 @@ pub(super) struct Groups(FxHashMap<Digest, Group>);
 
 impl Groups {
     /// Adds an item that waits. One that does not share a run waits for the next one.
-    fn join(&mut self, digest: Digest, rank: Rank) -> GroupPlace {
+    fn join(&mut self, digest: Digest, rank: Rank) -> QueueChange {
         let Some(Group::Waiting { leader, followers }) = self.0.get_mut(&digest) else {
             let followers = BTreeSet::new();
             self.0.insert(digest, Group::Waiting { leader: rank, followers });
-            return GroupPlace::Leader(None);
+            return (None, Some(rank));
         };
         if rank > *leader {
             followers.insert(rank);
-            return GroupPlace::Follower;
+            return (None, None);
         }
         let before = std::mem::replace(leader, rank);
         followers.insert(before);
-        GroupPlace::Leader(Some(before.2))
+        (Some(before), Some(rank))
     }
 
     /// Takes out an item that waits.
-    fn leave(&mut self, digest: Digest, rank: Rank) -> GroupPlace {
+    fn leave(&mut self, digest: Digest, rank: Rank) -> QueueChange {
         let Some(Group::Waiting { leader, followers }) = self.0.get_mut(&digest) else {
-            return GroupPlace::Follower;
+            return (None, None);
         };
         if rank != *leader {
             followers.remove(&rank);
-            return GroupPlace::Follower;
+            return (None, None);
         }
-        let Some(next) = followers.pop_first() else {
-            self.0.remove(&digest);
-            return GroupPlace::Leader(None);
-        };
-        *leader = next;
-        GroupPlace::Leader(Some(next.2))
+        let next = followers.pop_first();
+        match next {
+            Some(next) => *leader = next,
+            None => drop(self.0.remove(&digest)),
+        }
+        (Some(rank), next)
     }
 
     /// The group runs from now on; gives its followers, in their order.
@@ -173,27 +164,22 @@ impl<T: Clone> SchedulerState<T> {
     /// Puts an item in the queue when it is the leader of its group.
     pub(super) fn enqueue(&mut self, sequence: Sequence) {
         let item = &self.items[&sequence];
-        match item.digest.map(|digest| self.groups.join(digest, item.rank(sequence))) {
-            Some(GroupPlace::Follower) => return,
-            Some(GroupPlace::Leader(Some(before))) => {
-                self.waiting.remove(&self.items[&before].waiting(before));
-            }
-            Some(GroupPlace::Leader(None)) | None => {}
-        }
-        self.waiting.insert(item.waiting(sequence));
+        let rank = item.rank(sequence);
+        let joined = item.digest.map(|digest| self.groups.join(digest, rank));
+        self.change_queue(joined.unwrap_or((None, Some(rank))), item.tokens);
     }
 
-    /// Takes an item that waits out of its group, and out of the queue when it is there. False when
-    /// it is a check.
-    pub(super) fn dequeue(&mut self, sequence: Sequence, item: &Item<T>) -> bool {
-        match item.digest.map(|digest| self.groups.leave(digest, item.rank(sequence))) {
-            Some(GroupPlace::Follower) => return true,
-            Some(GroupPlace::Leader(Some(next))) => {
-                self.waiting.insert(self.items[&next].waiting(next));
-            }
-            Some(GroupPlace::Leader(None)) | None => {}
-        }
-        self.waiting.remove(&item.waiting(sequence))
+    /// Takes an item that waits out of its group, and out of the queue when it is there.
+    pub(super) fn dequeue(&mut self, sequence: Sequence, item: &Item<T>) {
+        let rank = item.rank(sequence);
+        let left = item.digest.map(|digest| self.groups.leave(digest, rank));
+        self.change_queue(left.unwrap_or((Some(rank), None)), item.tokens);
+    }
+
+    /// Both items have these tokens, since they have the same ids.
+    fn change_queue(&mut self, (leaves, enters): QueueChange, tokens: usize) {
+        leaves.into_iter().for_each(|rank| self.waiting.remove(rank));
+        enters.into_iter().for_each(|rank| self.waiting.insert(rank, tokens));
     }
 }
 

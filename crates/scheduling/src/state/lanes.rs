@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::SchedulerState;
-use crate::batch::cost::{CostModel, RunCost};
+use crate::batch::cost::RunCost;
 use clock::Moment;
 
 /// How much the newest request counts among those of late.
@@ -70,8 +70,8 @@ impl Lane {
 }
 
 /// What is known of the lanes of one width.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WidthFigures {
+#[derive(Debug, Clone)]
+pub struct Width {
     /// Cores of each lane.
     pub width: usize,
     /// How many lanes have this width.
@@ -79,20 +79,7 @@ pub struct WidthFigures {
     /// Batches that they have started.
     pub batches: u64,
     /// What their runs cost.
-    pub cost: CostModel,
-    /// Median relative error of the cost model at warm-up; absent when nothing was measured.
-    pub cost_error: Option<f64>,
-    /// Measured over predicted time of their batches of late.
-    pub cost_correction: f64,
-}
-
-/// The same as the scheduler keeps it.
-#[derive(Debug)]
-pub(super) struct Width {
-    pub(super) width: usize,
-    pub(super) lanes: usize,
-    pub(super) batches: u64,
-    pub(super) cost: RunCost,
+    pub cost: RunCost,
 }
 
 /// The lane of each worker, and what is known of lanes of each width.
@@ -158,16 +145,8 @@ impl LaneTree {
 
 impl<T: Clone> SchedulerState<T> {
     /// What is known of the lanes of each width, ascending.
-    pub fn widths(&self) -> Vec<WidthFigures> {
-        let figures = |&Width { width, lanes, batches, ref cost }: &Width| WidthFigures {
-            width,
-            lanes,
-            batches,
-            cost: *cost.model(),
-            cost_error: cost.error(),
-            cost_correction: cost.correction(),
-        };
-        self.lanes.widths.iter().map(figures).collect()
+    pub fn widths(&self) -> &[Width] {
+        &self.lanes.widths
     }
 
     /// Cost of runs on the narrowest lanes. Batches are planned and answers promised by it.

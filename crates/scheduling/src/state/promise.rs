@@ -44,6 +44,9 @@ pub(super) struct Promise {
     came: Option<Moment>,
     /// When a batch that bulk items led was last seen to run: at its end, or when an item expired.
     bulk_ran: Moment,
+    /// Interactive items that kept the promise, and those that missed it.
+    kept: u64,
+    missed: u64,
 }
 
 impl Promise {
@@ -70,16 +73,18 @@ impl<T: Clone> SchedulerState<T> {
     /// Promises interactive items a time from their submission to their rows.
     pub fn set_promise(&mut self, p99: Duration) {
         let (came, bulk_ran) = (None, Moment::START);
-        self.promise = Some(Promise { p99, part: FIRST_PART, came, bulk_ran });
+        self.promise = Some(Promise { p99, part: FIRST_PART, came, bulk_ran, kept: 0, missed: 0 });
     }
 
     /// What became of the promise.
     pub fn promise(&self) -> PromiseFigures {
-        let Some(Promise { p99, part, .. }) = self.promise else {
-            return PromiseFigures::default();
+        let figures = |Promise { p99, part, kept, missed, .. }| PromiseFigures {
+            p99,
+            bulk_batch: p99.mul_f64(part),
+            kept,
+            missed,
         };
-        let [kept, missed] = self.kept_and_missed;
-        PromiseFigures { p99, bulk_batch: p99.mul_f64(part), kept, missed }
+        self.promise.map(figures).unwrap_or_default()
     }
 
     /// An interactive item comes.
@@ -125,11 +130,14 @@ impl<T: Clone> SchedulerState<T> {
     fn note_promise(&mut self, turn: Moment, is_kept: bool) {
         let Some(promise) = &mut self.promise else { return };
         if is_kept {
+            promise.kept += 1;
             promise.part = (promise.part + KEPT_STEP).min(1.0);
-        } else if promise.bulk_ran > turn {
+            return;
+        }
+        promise.missed += 1;
+        if promise.bulk_ran > turn {
             promise.part = (promise.part * MISSED_FACTOR).max(PART_MIN);
         }
-        self.kept_and_missed[usize::from(!is_kept)] += 1;
     }
 
     /// Longest predicted time of a bulk batch on the narrowest lanes, without a correction.

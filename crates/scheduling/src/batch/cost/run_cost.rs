@@ -15,8 +15,8 @@ use settings::limits::COMMON_LENGTH;
 const CORRECTION_MAX: f64 = 8.0;
 
 /// What is known of the runs' cost.
-#[derive(Debug)]
-pub(crate) struct RunCost {
+#[derive(Debug, Clone)]
+pub struct RunCost {
     model: CostModel,
     /// Median relative error of the model; absent before anything was measured.
     error: Option<f64>,
@@ -48,17 +48,18 @@ impl RunCost {
         }
     }
 
-    pub(crate) const fn model(&self) -> &CostModel {
+    /// What fits the measurements best.
+    pub const fn model(&self) -> &CostModel {
         &self.model
     }
 
     /// Median relative error of the model; absent before anything was measured.
-    pub(crate) const fn error(&self) -> Option<f64> {
+    pub const fn error(&self) -> Option<f64> {
         self.error
     }
 
     /// Measured over predicted time of the batches of late.
-    pub(crate) const fn correction(&self) -> f64 {
+    pub const fn correction(&self) -> f64 {
         self.correction
     }
 

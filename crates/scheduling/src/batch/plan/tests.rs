@@ -1,6 +1,7 @@
 //! Properties of the planner: every item runs once and in order, the shape is the best one, limits
 //! are kept, and nothing starves.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -23,8 +24,16 @@ fn at(milliseconds: u64) -> Moment {
     Moment::START + Duration::from_millis(milliseconds)
 }
 
-fn item(sequence: Sequence, tokens: usize, priority: Priority) -> WaitingItem {
-    WaitingItem { sequence, tokens, priority, turn: Moment::START }
+/// Where an item of the first turn stands.
+fn rank(sequence: Sequence, priority: Priority) -> Rank {
+    (priority, Moment::START, sequence)
+}
+
+/// No limits but the shapes'.
+const NONE: BatchLimits = BatchLimits { tokens: usize::MAX, bulk_us: f64::INFINITY };
+
+fn take(waiting: &mut WaitingItems) -> Option<BatchPlan> {
+    waiting.take_within(NONE)
 }
 
 fn line(per_token_us: f64, fixed_us: f64, floor_us: f64) -> CostModel {
@@ -34,7 +43,7 @@ fn line(per_token_us: f64, fixed_us: f64, floor_us: f64) -> CostModel {
 fn add(waiting: &mut WaitingItems, priority: Priority, tokens: &[usize]) {
     let first = waiting.len() as u64;
     for (sequence, &tokens) in (first..).zip(tokens) {
-        waiting.insert(item(sequence, tokens, priority));
+        waiting.insert(rank(sequence, priority), tokens);
     }
 }
 
@@ -42,7 +51,7 @@ fn add(waiting: &mut WaitingItems, priority: Priority, tokens: &[usize]) {
 fn drain(tokens: &[usize]) -> Vec<BatchPlan> {
     let mut waiting = empty();
     add(&mut waiting, Priority::Interactive, tokens);
-    std::iter::from_fn(|| waiting.take()).collect()
+    std::iter::from_fn(|| take(&mut waiting)).collect()
 }
 
 fn tokens(max_tokens: u64) -> MaxBatchTokens {
@@ -51,7 +60,7 @@ fn tokens(max_tokens: u64) -> MaxBatchTokens {
 
 /// A batch of so many tokens at most.
 const fn within(tokens: usize) -> BatchLimits {
-    BatchLimits { tokens, ..BatchLimits::NONE }
+    BatchLimits { tokens, ..NONE }
 }
 
 #[test]
@@ -87,7 +96,7 @@ fn the_example_at_the_head_of_the_module_holds() {
     let mut waiting = WaitingItems::new(shapes(), &cost);
     add(&mut waiting, Priority::Interactive, &[20, 100, 30, 90]);
     let (bucket, items) = (Bucket { rows: 2, length: 128 }, vec![0, 1, 2, 3]);
-    assert_eq!(waiting.take(), Some(BatchPlan { bucket, items }));
+    assert_eq!(take(&mut waiting), Some(BatchPlan { bucket, items }));
 }
 
 #[test]
@@ -112,7 +121,7 @@ fn a_text_a_batch_can_be_asked_for() {
     let shapes = Shapes::on_cpu(64, tokens(8));
     let mut waiting = WaitingItems::new(shapes, &CostModel::default());
     add(&mut waiting, Priority::Bulk, &[3, 5, 40, 8]);
-    let plans: Vec<_> = std::iter::from_fn(|| waiting.take()).map(|plan| plan.items).collect();
+    let plans: Vec<_> = std::iter::from_fn(|| take(&mut waiting)).map(|plan| plan.items).collect();
     assert_eq!(plans, [[0], [1], [2], [3]]);
 }
 
@@ -138,12 +147,12 @@ fn bulk_items_have_their_share_of_an_interactive_flood() {
     for _ in 0..2000 {
         for priority in [Priority::Interactive, Priority::Bulk] {
             while waiting.len_of(priority) < 100 {
-                waiting.insert(item(next, random.usize(2..=512), priority));
+                waiting.insert(rank(next, priority), random.usize(2..=512));
                 priorities.push(priority);
                 next += 1;
             }
         }
-        let plan = waiting.take().expect("something waits");
+        let plan = take(&mut waiting).expect("something waits");
         let lead = priorities[plan.items[0] as usize];
         us[lead as usize] += CostModel::default().predict_us(plan.bucket);
     }
@@ -156,9 +165,9 @@ fn interactive_items_go_first_in_a_bulk_flood() {
     let mut waiting = empty();
     add(&mut waiting, Priority::Bulk, &[100; 1000]);
     for round in 0..50 {
-        waiting.insert(item(5000 + round, 30, Priority::Interactive));
-        assert_eq!(waiting.take().expect("something waits").items[0], 5000 + round);
-        assert!(waiting.take().expect("something waits").items[0] < 1000);
+        waiting.insert(rank(5000 + round, Priority::Interactive), 30);
+        assert_eq!(take(&mut waiting).expect("something waits").items[0], 5000 + round);
+        assert!(take(&mut waiting).expect("something waits").items[0] < 1000);
     }
 }
 
@@ -166,7 +175,7 @@ fn interactive_items_go_first_in_a_bulk_flood() {
 fn on_gpu(texts: &[(usize, Priority)]) -> WaitingItems {
     let mut waiting = WaitingItems::new(Shapes::on_gpu(512, tokens(8192)), &line(1.0, 0.0, 1024.0));
     for (sequence, &(tokens, priority)) in (0..).zip(texts) {
-        waiting.insert(item(sequence, tokens, priority));
+        waiting.insert(rank(sequence, priority), tokens);
     }
     waiting
 }
@@ -175,9 +184,9 @@ fn on_gpu(texts: &[(usize, Priority)]) -> WaitingItems {
 fn what_a_run_costs_anyway_is_filled_with_the_other_priority() {
     let mut texts = vec![(15, Priority::Interactive)];
     texts.extend([(100, Priority::Bulk); 20]);
-    let plan = on_gpu(&texts).take().expect("something waits");
+    let plan = take(&mut on_gpu(&texts)).expect("something waits");
     assert_eq!((plan.bucket, plan.items.len()), (Bucket { rows: 8, length: 128 }, 9));
-    let alone = on_gpu(&texts[..1]).take().expect("something waits");
+    let alone = take(&mut on_gpu(&texts[..1])).expect("something waits");
     assert_eq!(alone.bucket, Bucket { rows: 1, length: 16 });
     assert_eq!(on_gpu(&texts[..1]).backlog_us(Priority::Interactive), 1024.0);
 }
@@ -194,13 +203,8 @@ fn cost() -> impl Strategy<Value = CostModel> {
 }
 
 /// The best shape for items in their order, found by filling every shape that holds the first one.
-fn best_of_all(
-    shapes: &Shapes,
-    cost: &CostModel,
-    items: &[&WaitingItem],
-    wants_room: bool,
-) -> Bucket {
-    let (lead, all) = (items[0].tokens, items.iter().map(|item| item.tokens).sum::<usize>());
+fn best_of_all(shapes: &Shapes, cost: &CostModel, items: &[usize], wants_room: bool) -> Bucket {
+    let (lead, all) = (items[0], items.iter().sum::<usize>());
     let mut by_cost = shapes.prepared().to_vec();
     by_cost.retain(|shape| shape.length >= lead && shape.tokens() <= shapes.max_tokens());
     let us = |shape: &Bucket| cost.predict_us(*shape);
@@ -209,9 +213,9 @@ fn best_of_all(
     let rows = rows.into_iter().take(if shapes.any_length { 2 } else { 1 });
     let token_us = |shape: Bucket| {
         let (mut rows, mut passed, mut tokens) = (Rows::new(shape), 0, 0);
-        for item in items {
-            match rows.put(item.tokens) {
-                Some(_) if passed <= waiting::PASSED_MAX => tokens += item.tokens,
+        for &item in items {
+            match rows.put(item) {
+                Some(_) if passed <= waiting::PASSED_MAX => tokens += item,
                 _ => passed += 1,
             }
         }
@@ -238,37 +242,34 @@ proptest! {
     ) {
         let mut waiting = WaitingItems::new(shapes.clone(), &cost);
         let of = |(sequence, &(tokens, priority, turn_ms)): (u64, &(usize, Priority, u64))| {
-            WaitingItem { turn: at(turn_ms), ..item(sequence, tokens, priority) }
+            ((priority, at(turn_ms), sequence), tokens)
         };
-        let all: Vec<WaitingItem> = (0..).zip(&items).map(of).collect();
-        all.iter().for_each(|&item| waiting.insert(item));
-        let mut left = all.clone();
+        let all: Vec<(Rank, usize)> = (0..).zip(&items).map(of).collect();
+        all.iter().for_each(|&(rank, tokens)| waiting.insert(rank, tokens));
+        let mut left: BTreeMap<Rank, usize> = all.iter().copied().collect();
         let mut passed_us = [0.0; 2];
-        while let Some(plan) = waiting.take() {
-            let lead = all[plan.items[0] as usize];
+        while let Some(plan) = take(&mut waiting) {
+            let (lead, _) = all[plan.items[0] as usize];
             let prepared = shapes.prepared().contains(&plan.bucket);
             prop_assert!(prepared || shapes.any_length && plan.bucket.rows == 1);
             // Within a priority the earliest turn leads, exactly.
-            let of_priority = left.iter().filter(|item| item.priority == lead.priority);
-            let mut in_order: Vec<&WaitingItem> = of_priority.collect();
-            in_order.sort_unstable_by_key(|item| (item.turn, item.sequence));
-            prop_assert_eq!(in_order[0], &lead);
-            let wants_room = in_order.len() < left.len();
-            prop_assert_eq!(plan.bucket, best_of_all(&shapes, &cost, &in_order, wants_room));
+            let of_priority = || left.iter().filter(|(rank, _)| rank.0 == lead.0);
+            prop_assert_eq!(of_priority().next().map(|(rank, _)| *rank), Some(lead));
+            let in_order: Vec<usize> = of_priority().map(|(_, tokens)| *tokens).collect();
+            let other_waits = in_order.len() < left.len();
+            prop_assert_eq!(plan.bucket, best_of_all(&shapes, &cost, &in_order, other_waits));
             // Between the priorities: neither waits for more than its share of the other.
-            let (own, other) = (lead.priority as usize, lead.priority.other() as usize);
+            let (own, other) = (lead.0 as usize, lead.0.other() as usize);
             passed_us[own] = 0.0;
-            let other_waits = left.iter().any(|item| item.priority != lead.priority);
             let passed = passed_us[other] + cost.predict_us(plan.bucket);
             passed_us[other] = if other_waits { passed } else { 0.0 };
             prop_assert!(passed_us[0] < 300_000.0, "interactive items wait for two bulk batches");
             prop_assert!(passed_us[1] < 150_000.0 / BULK_SHARE, "bulk items are left out");
             let mut rows = Rows::new(plan.bucket);
             for sequence in plan.items {
-                prop_assert!(rows.put(all[sequence as usize].tokens).is_some(), "it fits");
-                let before = left.len();
-                left.retain(|waiting| waiting.sequence != sequence);
-                prop_assert_eq!(left.len(), before - 1, "{} twice", sequence);
+                let (rank, tokens) = all[sequence as usize];
+                prop_assert!(rows.put(tokens).is_some(), "it fits");
+                prop_assert!(left.remove(&rank).is_some(), "{} twice", sequence);
             }
         }
         prop_assert_eq!((left.len(), waiting.len(), waiting.tokens()), (0, 0, 0));
@@ -280,7 +281,7 @@ proptest! {
 fn bulk_batches_stay_within_their_time_unless_their_first_text_takes_longer() {
     let time = |tokens| CostModel::default().predict_us(Bucket { rows: 1, length: tokens });
     let bulk_us = time(64);
-    let limits = BatchLimits { bulk_us, ..BatchLimits::NONE };
+    let limits = BatchLimits { bulk_us, ..NONE };
     let mut short = empty();
     add(&mut short, Priority::Bulk, &[20; 40]);
     let plan = short.take_within(limits).expect("they are short");

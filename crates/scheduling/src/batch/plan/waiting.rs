@@ -35,47 +35,32 @@ pub(super) const PASSED_MAX: usize = 32;
 /// Arrival number of an item: smaller is older, unique.
 pub type Sequence = u64;
 
-/// An item that waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WaitingItem {
-    /// Its number.
-    pub sequence: Sequence,
-    /// Tokens of a row that it takes, special tokens included.
-    pub tokens: usize,
-    /// Of its request.
-    pub priority: Priority,
-    /// Items of one priority run in this order.
-    pub turn: Moment,
-}
+/// Where an item stands in the queue: its request's priority, its turn within that, its number.
+pub(crate) type Rank = (Priority, Moment, Sequence);
 
 /// The next batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchPlan {
+pub(crate) struct BatchPlan {
     /// The shape that runs.
-    pub bucket: Bucket,
+    pub(crate) bucket: Bucket,
     /// At least one. Put into the rows in this order, they fit. The first one leads.
-    pub items: Vec<Sequence>,
+    pub(crate) items: Vec<Sequence>,
 }
 
 /// What a batch is bounded by besides its shape.
 #[derive(Debug, Clone, Copy)]
-pub struct BatchLimits {
+pub(crate) struct BatchLimits {
     /// It takes no longer than a batch of so many tokens, or than the text that leads it: what it
     /// leaves is run by others meanwhile.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     /// A batch that bulk items lead has no longer predicted time, in microseconds, unless its first
     /// text has.
-    pub bulk_us: f64,
-}
-
-impl BatchLimits {
-    /// None at all.
-    pub const NONE: Self = Self { tokens: usize::MAX, bulk_us: f64::INFINITY };
+    pub(crate) bulk_us: f64,
 }
 
 /// Waiting items by priority and turn.
 #[derive(Debug)]
-pub struct WaitingItems {
+pub(crate) struct WaitingItems {
     shapes: Shapes,
     cost: CostModel,
     /// The prepared shapes within the batch's tokens with their predicted time, which ascends.
@@ -88,14 +73,11 @@ pub struct WaitingItems {
     owed_us: f64,
 }
 
-/// Order of items within a queue.
-type Turn = (Moment, Sequence);
-
 /// Items of one priority.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Tokens of each item.
-    items: BTreeMap<Turn, usize>,
+    /// Tokens of a row that each item takes, special tokens included.
+    items: BTreeMap<Rank, usize>,
     tokens: usize,
     /// Predicted time of all items, each as a part of a full batch. Whole nanoseconds, so that what
     /// was added can be taken away.
@@ -108,14 +90,14 @@ struct Candidate {
     bucket: Bucket,
     cost_us: f64,
     rows: Rows,
-    items: Vec<(Turn, usize)>,
+    items: Vec<(Rank, usize)>,
     /// Time for each token of a text.
     token_us: f64,
 }
 
 impl WaitingItems {
     /// Nothing waits.
-    pub fn new(shapes: Shapes, cost: &CostModel) -> Self {
+    pub(crate) fn new(shapes: Shapes, cost: &CostModel) -> Self {
         let mut waiting = Self {
             shapes,
             cost: *cost,
@@ -130,7 +112,7 @@ impl WaitingItems {
     }
 
     /// Plans with these costs from now on.
-    pub fn set_cost(&mut self, cost: &CostModel) {
+    pub(crate) fn set_cost(&mut self, cost: &CostModel) {
         self.cost = *cost;
         let most = self.shapes.max_tokens();
         let within = self.shapes.prepared().iter().filter(|shape| shape.tokens() <= most);
@@ -148,51 +130,46 @@ impl WaitingItems {
     }
 
     /// How many items wait.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.interactive.items.len() + self.bulk.items.len()
     }
 
     /// How many items of a priority wait.
-    pub fn len_of(&self, priority: Priority) -> usize {
+    pub(crate) fn len_of(&self, priority: Priority) -> usize {
         self.queue(priority).items.len()
     }
 
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Tokens of the texts that wait.
-    pub const fn tokens(&self) -> usize {
+    pub(crate) const fn tokens(&self) -> usize {
         self.interactive.tokens + self.bulk.tokens
     }
 
     /// The shapes that items are planned into.
-    pub const fn shapes(&self) -> &Shapes {
+    pub(crate) const fn shapes(&self) -> &Shapes {
         &self.shapes
     }
 
-    /// Adds an item; its sequence must be new.
-    pub fn insert(&mut self, item: WaitingItem) {
-        let ns = self.item_ns(item.tokens);
-        let queue = self.queue_mut(item.priority);
-        queue.items.insert((item.turn, item.sequence), item.tokens);
-        queue.tokens += item.tokens;
+    /// Adds an item of so many tokens; its number must be new.
+    pub(crate) fn insert(&mut self, rank: Rank, tokens: usize) {
+        let ns = self.item_ns(tokens);
+        let queue = self.queue_mut(rank.0);
+        queue.items.insert(rank, tokens);
+        queue.tokens += tokens;
         queue.ns += ns;
     }
 
-    /// Takes an item out; false when it does not wait.
-    pub fn remove(&mut self, item: &WaitingItem) -> bool {
-        self.take_out(item.priority, (item.turn, item.sequence))
-    }
-
-    fn take_out(&mut self, priority: Priority, turn: Turn) -> bool {
-        let Some(tokens) = self.queue_mut(priority).items.remove(&turn) else { return false };
+    /// Takes an item out, if it waits.
+    pub(crate) fn remove(&mut self, rank: Rank) {
+        let Some(tokens) = self.queue_mut(rank.0).items.remove(&rank) else { return };
         let ns = self.item_ns(tokens);
-        let queue = self.queue_mut(priority);
+        let queue = self.queue_mut(rank.0);
         queue.tokens -= tokens;
         queue.ns -= ns;
-        true
     }
 
     /// Predicted time to run everything of a priority, in microseconds.
@@ -247,15 +224,10 @@ impl WaitingItems {
         self.cost.predict_us(self.shapes.row(tokens))
     }
 
-    /// Takes the next batch out; `None` when nothing waits.
-    pub fn take(&mut self) -> Option<BatchPlan> {
-        self.take_within(BatchLimits::NONE)
-    }
-
     /// Whether nothing waits but bulk items, whose first text takes longer than `bulk_us` and than
     /// what they are owed.
     pub(crate) fn is_long_bulk(&self, bulk_us: f64) -> bool {
-        let is_too_long = |(_, &tokens): (&Turn, &usize)| {
+        let is_too_long = |(_, &tokens): (&Rank, &usize)| {
             let own_us = self.single_us(tokens);
             own_us > bulk_us && self.owed_us < own_us * (1.0 - BULK_SHARE)
         };
@@ -286,14 +258,10 @@ impl WaitingItems {
                 (Priority::Interactive, interactive)
             }
         };
-        let Candidate { bucket, mut rows, items, .. } = candidate;
-        let fillers = self.queue(priority.other()).draw(&mut rows);
-        for (items, priority) in [(&items, priority), (&fillers, priority.other())] {
-            for &(turn, _) in items {
-                self.take_out(priority, turn);
-            }
-        }
-        let items = items.iter().chain(&fillers).map(|((_, sequence), _)| *sequence).collect();
+        let Candidate { bucket, mut rows, mut items, .. } = candidate;
+        items.extend(self.queue(priority.other()).draw(&mut rows));
+        items.iter().for_each(|&(rank, _)| self.remove(rank));
+        let items = items.into_iter().map(|((_, _, sequence), _)| sequence).collect();
         Some(BatchPlan { bucket, items })
     }
 
@@ -370,14 +338,14 @@ impl Candidate {
 
 impl Queue {
     /// The items that fit what `rows` have left, in their order, with their tokens.
-    fn draw(&self, rows: &mut Rows) -> Vec<(Turn, usize)> {
+    fn draw(&self, rows: &mut Rows) -> Vec<(Rank, usize)> {
         let (mut drawn, mut passed) = (Vec::new(), 0);
-        for (&turn, &tokens) in &self.items {
+        for (&rank, &tokens) in &self.items {
             if passed > PASSED_MAX || rows.are_full() {
                 break;
             }
             match rows.put(tokens) {
-                Some(_) => drawn.push((turn, tokens)),
+                Some(_) => drawn.push((rank, tokens)),
                 None => passed += 1,
             }
         }

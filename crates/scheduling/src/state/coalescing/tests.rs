@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::Refusal;
 use super::super::tests::{LATER, NOTHING, ask, at, items_of, state};
 use super::*;
-use crate::batch::Vectors;
+use crate::batch::{Priority, Vectors};
 
 /// Tokens of every text of these tests.
 const TOKENS: usize = 60;

@@ -221,12 +221,12 @@ fn a_batch_that_was_given_up_or_ran_in_parts_teaches_nothing() {
     for (tokens, in_parts) in [(8000, false), (60, false), (8000, true), (60, true)] {
         let mut state = slow_state();
         begin(&mut state, tokens, at(0));
-        let cost = state.widths()[0].cost;
+        let cost = *state.widths()[0].cost.model();
         if !in_parts {
             state.stop_stuck_worker(at(1000), 0);
         }
         state.complete_batch(at(300_000), 0, &[], in_parts);
-        assert_eq!(state.widths()[0].cost, cost, "{tokens} {in_parts}");
+        assert_eq!(*state.widths()[0].cost.model(), cost, "{tokens} {in_parts}");
         assert_eq!(state.live_and_busy(), (1, 0));
     }
 }
