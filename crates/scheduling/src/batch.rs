@@ -268,15 +268,8 @@ impl Batch {
 mod tests {
     use super::*;
 
-    fn filled(pooling: Pooling, bucket: Bucket, items: &[&[u32]]) -> ([Vec<i32>; 3], Vec<f32>) {
-        filled_with(pooling, bucket, items.iter().map(|ids| TokenIds::new(ids)).collect())
-    }
-
-    fn filled_with(
-        pooling: Pooling,
-        bucket: Bucket,
-        items: Vec<TokenIds>,
-    ) -> ([Vec<i32>; 3], Vec<f32>) {
+    /// The integers and the weights of a batch of these items.
+    fn filled(pooling: Pooling, bucket: Bucket, items: Vec<TokenIds>) -> ([Vec<i32>; 3], Vec<f32>) {
         let batch = Batch::new(bucket, items).expect("the items fit");
         let mut integers = [0; 3].map(|_| vec![9; bucket.tokens()]);
         let mut span_weights = vec![9.0; bucket.tokens() * bucket.spans()];
@@ -291,7 +284,7 @@ mod tests {
     fn texts_are_told_apart_in_their_row() {
         let bucket = Bucket { rows: 1, length: 16 };
         let ([ids, positions, segments], weights) =
-            filled(Pooling::Mean, bucket, &[&[0, 7, 8, 2], &[0, 2]]);
+            filled(Pooling::Mean, bucket, [&[0, 7, 8, 2][..], &[0, 2]].map(TokenIds::new).into());
         assert_eq!(ids[..7], [0, 7, 8, 2, 0, 2, 1]);
         assert_eq!(positions[..7], [0, 1, 2, 3, 0, 1, 0]);
         assert_eq!(segments[..7], [0, 0, 0, 0, 1, 1, -1]);
@@ -301,21 +294,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_token_stands_for_its_text_with_cls_pooling() {
+    fn one_token_stands_for_its_text_with_cls_and_last_pooling() {
         let bucket = Bucket { rows: 2, length: 16 };
-        let (_, weights) = filled(Pooling::Cls, bucket, &[&[5; 8], &[6; 9], &[7; 3]]);
-        let ones: Vec<usize> = (0..64).filter(|&place| weights[place] == 1.0).collect();
-        assert_eq!(ones, [0, 16 + 8, 32]);
-        assert_eq!(weights.iter().sum::<f32>(), 3.0);
-    }
-
-    #[test]
-    fn the_last_token_stands_for_its_text_with_last_pooling() {
-        let bucket = Bucket { rows: 1, length: 32 };
-        let (_, weights) = filled(Pooling::Last, bucket, &[&[5; 8], &[6; 9], &[7]]);
-        let ones: Vec<usize> = (0..128).filter(|&place| weights[place] == 1.0).collect();
-        assert_eq!(ones, [7, 32 + 16, 64 + 17]);
-        assert_eq!(weights.iter().sum::<f32>(), 3.0);
+        for (pooling, tokens) in
+            [(Pooling::Cls, [0, 16 + 8, 32]), (Pooling::Last, [7, 16 + 10, 32 + 8])]
+        {
+            let items = [8, 9, 3].map(|length| TokenIds::new(&vec![5; length]));
+            let (_, weights) = filled(pooling, bucket, items.into());
+            let ones: Vec<usize> = (0..64).filter(|&place| weights[place] == 1.0).collect();
+            assert_eq!((ones, weights.iter().sum()), (tokens.to_vec(), 3.0), "{pooling:?}");
+        }
     }
 
     #[test]
@@ -324,7 +312,7 @@ mod tests {
         let parted = TokenIds::new(&[5; 6]).with_parts(&[1..3, 2..5]);
         for pooling in Pooling::ALL {
             let items = vec![TokenIds::new(&[6]), parted.clone(), TokenIds::new(&[7])];
-            let ([_, positions, segments], weights) = filled_with(pooling, bucket, items);
+            let ([_, positions, segments], weights) = filled(pooling, bucket, items);
             assert_eq!(positions[..9], [0, 0, 1, 2, 3, 4, 5, 0, 0]);
             assert_eq!(segments[..9], [0, 1, 1, 1, 1, 1, 1, 2, -1]);
             let third = 3.0_f32.recip();

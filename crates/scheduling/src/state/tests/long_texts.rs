@@ -2,7 +2,6 @@
 //! length, and short texts hardly show it.
 
 use super::*;
-use crate::batch::cost::Times;
 
 /// Time of a run on an encoder of 24 layers, one core: a text of 8,000 tokens takes 105 s.
 const TRUE: CostModel =
@@ -28,12 +27,12 @@ fn slow_state() -> SchedulerState {
     let time = |(length, noise): (usize, f64)| {
         (bucket(length), TRUE.predict(bucket(length)).mul_f64(noise))
     };
-    measure(&mut state, times.map(time).to_vec());
+    state.measure(0, times.map(time).to_vec());
     state
 }
 
-fn measure(state: &mut SchedulerState, times: Times) {
-    state.measure(0, times);
+fn needed(state: &SchedulerState, tokens: usize) -> Duration {
+    state.least_time(&[tokens]).expect("it was measured")
 }
 
 /// A worker takes a text; the shape that runs.
@@ -60,13 +59,11 @@ fn one_long_run_teaches_what_the_next_one_takes() {
     let mut state = slow_state();
     let (end, stuck) = run(&mut state, 8000, at(0));
     assert!(!stuck, "its length is far beyond what was measured");
-    let needed = state.least_time(&[8000]).expect("it was measured");
-    let ratio = needed.as_secs_f64() / TRUE.predict(bucket(8192)).as_secs_f64();
-    assert!((ratio - 1.0).abs() < 0.1, "{needed:?}, {ratio} of what it takes");
     // Short texts are predicted as before.
-    let short = state.least_time(&[48]).expect("it was measured");
-    let ratio = short.as_secs_f64() / TRUE.predict(bucket(48)).as_secs_f64();
-    assert!((ratio - 1.0).abs() < 0.15, "{short:?}, {ratio} of what it takes");
+    for (tokens, runs, most) in [(8000, 8192, 0.1), (48, 48, 0.15)] {
+        let ratio = needed(&state, tokens).as_secs_f64() / TRUE.predict(bucket(runs)).as_secs_f64();
+        assert!((ratio - 1.0).abs() < most, "{tokens}: {ratio} of what it takes");
+    }
     let (_, stuck) = run(&mut state, 8000, end);
     assert!(!stuck);
 }
@@ -76,10 +73,6 @@ fn run_disturbed(state: &mut SchedulerState, tokens: usize, start: Moment, facto
     let end = start + TRUE.predict(begin(state, tokens, start)).mul_f64(factor);
     complete(state, end);
     end
-}
-
-fn needed(state: &SchedulerState, tokens: usize) -> Duration {
-    state.least_time(&[tokens]).expect("it was measured")
 }
 
 /// What becomes of a text that has `time`; one that is taken runs undisturbed.
@@ -120,7 +113,7 @@ fn one_disturbed_run_locks_no_length_out() {
 fn started_beside_a_load() -> SchedulerState {
     let mut state = slow_state();
     let time = |length| (bucket(length), TRUE.predict(bucket(length)) * 7);
-    measure(&mut state, [8, 16, 32, 48, 64].map(time).to_vec());
+    state.measure(0, [8, 16, 32, 48, 64].map(time).to_vec());
     state
 }
 
@@ -246,10 +239,9 @@ fn times_that_a_load_disturbed_refuse_no_longer_text() {
     let mut state = slow_state();
     let times = [(8, 620_000), (16, 640_000), (24, 655_000)];
     let time = |(length, us): (usize, u64)| (bucket(length), Duration::from_micros(us));
-    measure(&mut state, times.map(time).to_vec());
+    state.measure(0, times.map(time).to_vec());
     begin(&mut state, 300, at(0));
     complete(&mut state, at(5000));
-    let needed = state.least_time(&[8000]).expect("it was measured");
-    let whole = TRUE.predict(bucket(8192));
+    let (needed, whole) = (needed(&state, 8000), TRUE.predict(bucket(8192)));
     assert!(needed < whole, "{needed:?}, where it takes {whole:?} undisturbed");
 }
