@@ -110,6 +110,15 @@ fn narrow_lanes_leave_large_parts_of_the_cores_free() {
     state.lanes.crowd = 0.0;
     // Three are there, so each may have two cores; four were left for the next one.
     assert_eq!(of_request(&mut state, 1), [(lane(2, 2), 1)]);
+    // Two cores of a pair have become free, and one beside a busy one.
+    let mut state = idle(&[4], &[1, 2]);
+    state.lanes.crowd = 4.0;
+    (0..3).for_each(|core| assert_eq!(of_request(&mut state, 1), [(lane(core, 1), 1)]));
+    for worker in [0, 1] {
+        state.complete_batch(Moment::START, worker, &[], false);
+        assert_eq!(ask(&mut state, worker), 0);
+    }
+    assert_eq!(of_request(&mut state, 1), [(lane(3, 1), 1)]);
 }
 
 #[test]
