@@ -383,13 +383,15 @@ impl World {
         }
         let mut steps = 0;
         while !self.items.is_empty() || !self.rooms.is_empty() {
-            assert!(!self.state.is_drained(), "{self}");
             for worker in 0..self.workers.len() {
                 self.finish(worker);
                 self.ask(worker);
             }
-            self.submit();
             self.verify();
+            // What has room comes last, so that the drain has to wait for it.
+            if self.items.is_empty() {
+                self.submit();
+            }
             self.now = self.now + Duration::from_millis(1);
             steps += 1;
             assert!(steps < 10_000, "the drain does not end {self}");

@@ -284,6 +284,9 @@ impl World {
             "{self}"
         );
         assert_eq!(self.state.is_empty(), self.items.is_empty(), "{self}");
+        let is_last = self.draining || self.state.is_closed();
+        let is_drained = is_last && self.items.is_empty() && self.rooms.is_empty();
+        assert_eq!(self.state.is_drained(), is_drained, "{self}");
         let live = self.workers.iter().filter(|worker| worker.live);
         let busy = self.workers.iter().filter(|worker| worker.running.is_some()).count();
         assert_eq!(self.state.live_and_busy(), (live.clone().count(), busy), "{self}");
