@@ -42,10 +42,6 @@ fn submit_as(
     state.submit(at(0), new, NOTHING)
 }
 
-fn check(state: &mut SchedulerState, worker: usize) -> Submitted {
-    state.submit_check(at(0), worker, NewRequest::of(&[9], LATER), ())
-}
-
 /// The items that worker 0 is given, in the order of their rows.
 pub(super) fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Sequence> {
     items_of(state.ask_for_work(now, 0))
@@ -53,6 +49,18 @@ pub(super) fn ask(state: &mut SchedulerState, now: Moment) -> Vec<Sequence> {
 
 pub(super) fn items_of(run: Option<Run>) -> Vec<Sequence> {
     run.map(|run| run.items.iter().map(|(item, ())| *item).collect()).unwrap_or_default()
+}
+
+/// When a request may come back that would be late.
+fn late<A: std::fmt::Debug>(answer: Result<A, Refusal>) -> Duration {
+    let Err(Refusal::Late { retry_after }) = answer else { panic!("{answer:?}") };
+    retry_after
+}
+
+/// When a request may come back for which there is no place.
+fn full<A: std::fmt::Debug>(answer: Result<A, Refusal>) -> Duration {
+    let Err(Refusal::Full { retry_after }) = answer else { panic!("{answer:?}") };
+    retry_after
 }
 
 /// The batch of worker 0 has run.
@@ -64,23 +72,20 @@ fn complete(state: &mut SchedulerState, now: Moment) {
 fn a_request_that_does_not_fit_is_refused_whole() {
     let mut state = state(3, 1);
     assert_eq!(submit(&mut state, &[5, 5]), Ok(0..2));
-    let refused = submit(&mut state, &[5, 5]);
-    let Err(Refusal::Full { retry_after }) = refused else { panic!("{refused:?}") };
+    let retry_after = full(submit(&mut state, &[5, 5]));
     assert!(retry_after > Duration::ZERO && retry_after <= state.predicted_wait(at(0)));
     assert_eq!(state.queue_depth(), 2);
     assert_eq!(submit(&mut state, &[5]), Ok(2..3));
 }
 
 #[test]
-fn few_checks_wait_for_a_worker_and_they_count_as_work() {
+fn checks_that_wait_count_as_work() {
     let mut state = state(10_000, 1);
     submit(&mut state, &[100; 20]).expect("there is room");
     ask(&mut state, at(0));
     let before = state.predicted_wait(at(0));
-    let taken = (0..100).filter(|_| check(&mut state, 0).is_ok()).count();
-    assert!((1..=4).contains(&taken), "{taken}");
-    assert!(matches!(check(&mut state, 0), Err(Refusal::Full { .. })));
-    assert!(state.predicted_wait(at(0)) > before, "they are before a new request");
+    let check = state.submit_check(at(0), 0, NewRequest::of(&[9], LATER), ());
+    assert!(check.is_ok() && state.predicted_wait(at(0)) > before, "it is before a new request");
 }
 
 #[test]
@@ -125,36 +130,12 @@ fn the_cost_model_is_corrected_by_what_batches_took() {
 }
 
 #[test]
-fn a_request_that_would_be_late_is_refused_and_later_ones_are_told_later() {
-    let mut state = state(10_000, 1);
-    submit_as(&mut state, &[100; 200], Priority::Bulk, LATER).expect("there is room");
-    let wait = state.predicted_wait(at(0));
-    let ask = |state: &mut SchedulerState, time: Duration| {
-        submit_as(state, &[100; 20], Priority::Bulk, at(0) + time)
-    };
-    assert!(ask(&mut state, wait * 2).is_ok());
-    let mut told = Duration::ZERO;
-    for _ in 0..5 {
-        let Err(Refusal::Late { retry_after }) = ask(&mut state, wait) else {
-            panic!("it cannot be in time")
-        };
-        assert!(retry_after > told && retry_after < wait * 2, "{retry_after:?} {told:?}");
-        told = retry_after;
-    }
-    assert!(ask(&mut state, wait * 2).is_ok());
-}
-
-#[test]
 fn refused_bulk_requests_do_not_put_off_refused_interactive_ones() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 200], Priority::Interactive, LATER).expect("there is room");
     let wait = state.predicted_wait(at(0));
     let refused = |state: &mut SchedulerState, priority| {
-        let deadline = at(0) + wait;
-        match submit_as(state, &[100; 20], priority, deadline) {
-            Err(Refusal::Late { retry_after }) => retry_after,
-            taken => panic!("it cannot be in time: {taken:?}"),
-        }
+        late(submit_as(state, &[100; 20], priority, at(0) + wait))
     };
     let mut bulk = Duration::ZERO;
     (0..200).for_each(|_| bulk = refused(&mut state, Priority::Bulk));
@@ -180,7 +161,7 @@ fn the_example_at_the_head_of_admission_holds() {
         state.submit(now, NewRequest { priority: Priority::Bulk, ..new }, NOTHING)
     };
     for expected_us in [87_218, 502_843] {
-        let Err(Refusal::Late { retry_after }) = ask(600) else { panic!("it is late") };
+        let retry_after = late(ask(600));
         assert!(retry_after.as_micros().abs_diff(expected_us) <= 1, "{retry_after:?}");
     }
     assert!(ask(688).is_ok());
@@ -197,8 +178,7 @@ fn an_idle_worker_takes_a_request_whatever_is_predicted() {
 fn interactive_requests_are_not_refused_for_bulk_ones_that_wait() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 5000], Priority::Bulk, LATER).expect("there is room");
-    let late = submit_as(&mut state, &[9], Priority::Bulk, at(1000));
-    assert!(matches!(late, Err(Refusal::Late { .. })), "{late:?}");
+    late(submit_as(&mut state, &[9], Priority::Bulk, at(1000)));
     assert_eq!(submit_as(&mut state, &[9], Priority::Interactive, at(1000)), Ok(5000..5001));
     assert_eq!(state.queue_depth_of(Priority::Interactive), 1);
     assert_eq!(ask(&mut state, at(0))[0], 5000);

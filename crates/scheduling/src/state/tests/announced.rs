@@ -17,26 +17,27 @@ fn announce(state: &mut SchedulerState, priority: Priority, time: Duration) -> A
 }
 
 #[test]
-fn a_request_is_refused_by_its_head_when_the_wait_of_its_class_is_too_long() {
+fn those_that_would_be_late_are_refused_each_told_a_later_time_by_head_or_items() {
     let mut state = state(10_000, 1);
     submit_as(&mut state, &[100; 200], Priority::Bulk, LATER).expect("there is room");
     let wait = state.predicted_wait(at(0));
-    assert_eq!(announce(&mut state, Priority::Bulk, wait * 2), Ok(None));
-    assert_eq!(announce(&mut state, Priority::Interactive, wait), Ok(None));
+    let ask = |state: &mut SchedulerState, time: Duration| {
+        submit_as(state, &[100; 20], Priority::Bulk, at(0) + time)
+    };
+    assert!(ask(&mut state, wait * 2).is_ok());
+    assert_eq!(announce(&mut state, Priority::Interactive, wait), Ok(None), "of its class");
     let mut told = Duration::ZERO;
     for _ in 0..3 {
-        let refused = announce(&mut state, Priority::Bulk, wait);
-        let Err(Refusal::Late { retry_after }) = refused else { panic!("{refused:?}") };
-        assert!(retry_after > told, "{retry_after:?} {told:?}");
-        told = retry_after;
+        for retry_after in
+            [late(announce(&mut state, Priority::Bulk, wait)), late(ask(&mut state, wait))]
+        {
+            assert!(retry_after > told && retry_after < wait * 2, "{retry_after:?} {told:?}");
+            told = retry_after;
+        }
     }
-    let Err(Refusal::Late { retry_after }) =
-        submit_as(&mut state, &[100; 20], Priority::Bulk, at(0) + wait)
-    else {
-        panic!("it cannot be in time")
-    };
-    assert!(retry_after > told, "both halves promise behind each other");
-    assert_eq!(state.queue_depth(), 200, "nothing of it waits");
+    assert_eq!(announce(&mut state, Priority::Bulk, wait * 2), Ok(None));
+    assert!(ask(&mut state, wait * 2).is_ok());
+    assert_eq!(state.queue_depth(), 240, "nothing waits of those that were refused");
 }
 
 #[test]
@@ -49,8 +50,7 @@ fn the_time_until_texts_are_tokenized_is_beside_the_wait_for_workers() {
         state.announce(at(0), Announced { tokenizing, ..new })
     };
     assert_eq!(announce(wait), Ok(None), "one beside the other");
-    let refused = announce(wait * 2);
-    assert!(matches!(refused, Err(Refusal::Late { .. })), "{refused:?}");
+    late(announce(wait * 2));
 }
 
 #[test]
@@ -67,19 +67,13 @@ fn heads_hold_nobody_up_however_many_there_are() {
 fn heads_that_name_no_priority_put_nobody_off() {
     let mut state = state(1, 1);
     submit(&mut state, &[5]).expect("there is room");
-    let refused = |state: &mut SchedulerState| match announce(
-        state,
-        Priority::Interactive,
-        Duration::from_secs(30),
-    ) {
-        Err(Refusal::Full { retry_after }) => retry_after,
-        other => panic!("the queue is full: {other:?}"),
+    let refused = |state: &mut SchedulerState| {
+        full(announce(state, Priority::Interactive, Duration::from_secs(30)))
     };
     let first = refused(&mut state);
     (0..1000).for_each(|_| assert_eq!(refused(&mut state), first));
-    let query = submit_as(&mut state, &[5], Priority::Interactive, LATER);
-    let Err(Refusal::Full { retry_after }) = query else { panic!("{query:?}") };
-    assert!(retry_after <= first, "{retry_after:?} {first:?}");
+    let query = full(submit_as(&mut state, &[5], Priority::Interactive, LATER));
+    assert!(query <= first, "{query:?} {first:?}");
 }
 
 /// Asks for texts that are there and long enough to be tokenized elsewhere.
@@ -100,8 +94,7 @@ fn texts_that_are_tokenized_count_as_wait_until_they_come_or_never_will() {
     let wait = state.wait_of(at(0), Priority::Bulk);
     assert!(wait > Duration::from_secs(1), "{wait:?}");
     assert_eq!(state.wait_of(at(0), Priority::Interactive), Duration::ZERO, "it goes first");
-    let late = reserve(&mut state, &[100; 20], wait);
-    assert!(matches!(late, Err(Refusal::Late { .. })), "{late:?}");
+    late(reserve(&mut state, &[100; 20], wait));
     state.release(room);
     assert_eq!(state.wait_of(at(0), Priority::Bulk), Duration::ZERO);
     let room = reserve(&mut state, &[100; 20], wait).expect("nothing is before it");
@@ -121,7 +114,6 @@ fn what_was_promised_ends_with_the_longest_time_that_anyone_is_told() {
     let new = announced(Priority::Bulk, Duration::ZERO);
     let new = Announced { tokens, deadline: LATER, ..new };
     assert!(state.announce(at(0), new).is_err());
-    let refused = state.announce(at(0) + RETRY_AFTER_MAX, new);
-    let Err(Refusal::Full { retry_after }) = refused else { panic!("{refused:?}") };
+    let retry_after = full(state.announce(at(0) + RETRY_AFTER_MAX, new));
     assert!(retry_after < Duration::from_secs(1), "{retry_after:?}");
 }
