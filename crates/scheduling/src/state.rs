@@ -275,7 +275,7 @@ impl<T: Clone> SchedulerState<T> {
     }
 
     /// Tokens that wait, without padding.
-    pub const fn queue_tokens(&self) -> usize {
+    pub fn queue_tokens(&self) -> usize {
         self.waiting.tokens()
     }
 

@@ -70,8 +70,7 @@ impl<T: Clone> SchedulerState<T> {
     fn learn(&mut self, now: Moment, worker: usize, ran: &RunningBatch) {
         let took_us = now.since(ran.started).as_secs_f64() * 1e6;
         let Width { width, cost, .. } = self.lanes.of_mut(worker);
-        if cost.is_news(ran.bucket, took_us) {
-            let factor = cost.learn(ran.bucket, took_us);
+        if let Some(factor) = cost.learn(ran.bucket, took_us) {
             let width = *width;
             for other in self.lanes.widths.iter_mut().filter(|other| other.width != width) {
                 other.cost.suppose(ran.bucket, factor);

@@ -90,33 +90,24 @@ impl RunCost {
         !self.measured.is_empty() && bucket.length > self.longest()
     }
 
-    /// Whether requests alone measured the length: one run may have been disturbed.
-    fn is_doubtful(&self, bucket: Bucket) -> bool {
-        !self.measured.is_empty() && bucket.length > self.undoubted && !self.is_unmeasured(bucket)
-    }
-
-    /// Whether a run that took so long tells more of its shape than those before: it is the first
-    /// one, or the shortest where one may have been disturbed.
-    pub(crate) fn is_news(&self, bucket: Bucket, took_us: f64) -> bool {
+    /// A run took so long. It is measured by that if it is the first one of a length that was not,
+    /// or the shortest of its shape where requests alone measured the length: one run may have been
+    /// disturbed. Gives what was measured over what was predicted; `None` tells nothing new.
+    pub(crate) fn learn(&mut self, bucket: Bucket, took_us: f64) -> Option<f64> {
+        // Other programs disturbed the run as they do others of late.
+        let time = Duration::from_secs_f64(took_us / self.correction / 1e6);
         let known = self.measured.iter().find(|(known, _)| *known == bucket);
-        let is_shorter = known.is_none_or(|(_, time)| self.undisturbed(took_us) < *time);
-        self.is_unmeasured(bucket) || self.is_doubtful(bucket) && is_shorter
-    }
-
-    /// Other programs disturbed a run as they do others of late.
-    fn undisturbed(&self, took_us: f64) -> Duration {
-        Duration::from_secs_f64(took_us / self.correction / 1e6)
-    }
-
-    /// A run took so long: one time more that was measured. Gives that over what was predicted.
-    pub(crate) fn learn(&mut self, bucket: Bucket, took_us: f64) -> f64 {
-        let (predicted_us, time) = (self.predict_us(bucket), self.undisturbed(took_us));
+        let is_shorter = known.is_none_or(|(_, known)| time < *known);
+        if self.measured.is_empty() || bucket.length <= self.undoubted || !is_shorter {
+            return None;
+        }
+        let predicted_us = self.predict_us(bucket);
         self.measured.retain(|(known, _)| *known != bucket);
         self.measured.push((bucket, time));
         if let Some(fit) = fit(&self.measured) {
             (self.model, self.error) = (fit.model, Some(fit.median_error));
         }
-        took_us / predicted_us.max(f64::MIN_POSITIVE)
+        Some(took_us / predicted_us.max(f64::MIN_POSITIVE))
     }
 
     /// Other workers took `factor` times what was predicted of them for a length that was not
@@ -192,6 +183,7 @@ mod tests {
     fn other_workers_of_the_same_model_learn_of_it() {
         let (mut first, mut second) = (measured(), measured());
         let factor = first.learn(bucket(1, 8192), TRUE.predict_us(bucket(1, 8192)));
+        let factor = factor.expect("the length is new");
         second.suppose(bucket(1, 8192), factor);
         assert!((ratio(&second, bucket(1, 8192)) - 1.0).abs() < 0.01);
         assert!((ratio(&second, bucket(1, 64)) - 1.0).abs() < 0.15);

@@ -67,8 +67,8 @@ pub(crate) struct WaitingItems {
     by_cost: Vec<(Bucket, f64)>,
     /// Least time of a token in rows that short texts share.
     shared_token_us: f64,
-    interactive: Queue,
-    bulk: Queue,
+    /// By priority.
+    queues: [Queue; 2],
     /// Time of workers that bulk items are owed by interactive ones.
     owed_us: f64,
 }
@@ -103,8 +103,7 @@ impl WaitingItems {
             cost: *cost,
             by_cost: Vec::new(),
             shared_token_us: 0.0,
-            interactive: Queue::default(),
-            bulk: Queue::default(),
+            queues: Default::default(),
             owed_us: 0.0,
         };
         waiting.set_cost(cost);
@@ -123,15 +122,14 @@ impl WaitingItems {
         let token_us = shared.map(|(shape, us)| us / shape.tokens() as f64);
         let alone_us = cost.predict_us(shortest) / shortest.tokens() as f64;
         self.shared_token_us = token_us.fold(alone_us, f64::min);
-        for priority in [Priority::Interactive, Priority::Bulk] {
-            let ns = self.queue(priority).items.values().map(|&tokens| self.item_ns(tokens)).sum();
-            self.queue_mut(priority).ns = ns;
-        }
+        let ns = |queue: &Queue| queue.items.values().map(|&tokens| self.item_ns(tokens)).sum();
+        let ns = self.queues.each_ref().map(ns);
+        self.queues.iter_mut().zip(ns).for_each(|(queue, ns)| queue.ns = ns);
     }
 
     /// How many items wait.
     pub(crate) fn len(&self) -> usize {
-        self.interactive.items.len() + self.bulk.items.len()
+        self.queues.iter().map(|queue| queue.items.len()).sum()
     }
 
     /// How many items of a priority wait.
@@ -145,8 +143,8 @@ impl WaitingItems {
     }
 
     /// Tokens of the texts that wait.
-    pub(crate) const fn tokens(&self) -> usize {
-        self.interactive.tokens + self.bulk.tokens
+    pub(crate) fn tokens(&self) -> usize {
+        self.queues.iter().map(|queue| queue.tokens).sum()
     }
 
     /// The shapes that items are planned into.
@@ -231,8 +229,8 @@ impl WaitingItems {
             let own_us = self.single_us(tokens);
             own_us > bulk_us && self.owed_us < own_us * (1.0 - BULK_SHARE)
         };
-        self.interactive.items.is_empty()
-            && self.bulk.items.first_key_value().is_some_and(is_too_long)
+        let [interactive, bulk] = &self.queues;
+        interactive.items.is_empty() && bulk.items.first_key_value().is_some_and(is_too_long)
     }
 
     /// Takes the next batch out within `limits`; `None` when nothing waits.
@@ -296,17 +294,11 @@ impl WaitingItems {
     }
 
     const fn queue(&self, priority: Priority) -> &Queue {
-        match priority {
-            Priority::Interactive => &self.interactive,
-            Priority::Bulk => &self.bulk,
-        }
+        &self.queues[priority as usize]
     }
 
     const fn queue_mut(&mut self, priority: Priority) -> &mut Queue {
-        match priority {
-            Priority::Interactive => &mut self.interactive,
-            Priority::Bulk => &mut self.bulk,
-        }
+        &mut self.queues[priority as usize]
     }
 }
 
