@@ -28,9 +28,7 @@ use clock::{Clock, Moment};
 use scheduling::batch::cost::{Fit, Times};
 use scheduling::batch::plan::{Sequence, Shapes};
 use scheduling::batch::{Bucket, Priority};
-use scheduling::state::{
-    Counts, Effects, Lane, PromiseFigures, SchedulerState, StateConfig, Width,
-};
+use scheduling::state::{Counts, Effects, Lane, PromiseFigures, SchedulerState, Width};
 use settings::limits::{CacheBytes, IDLE_RUN_MAX, InteractiveP99Ms, QueueCapacity, Workers};
 
 mod cache;
@@ -146,7 +144,7 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig, shapes: Shapes, clock: Arc<dyn Clock>) -> Self {
         let SchedulerConfig { queue_capacity, lanes, cache_bytes, interactive_p99 } = config;
         let (capacity, workers) = (queue_capacity.as_usize(), lanes.len());
-        let mut state = SchedulerState::new(StateConfig { capacity, lanes }, shapes.clone());
+        let mut state = SchedulerState::new(capacity, lanes, shapes.clone());
         if interactive_p99.get() > 0 {
             state.set_promise(Duration::from_millis(interactive_p99.get()));
         }

@@ -41,15 +41,6 @@ use promise::Promise;
 pub use promise::PromiseFigures;
 use workers::{RunningBatch, WorkerState};
 
-/// What the state machine is bounded by.
-#[derive(Debug, Clone)]
-pub struct StateConfig {
-    /// Items waiting or running.
-    pub capacity: usize,
-    /// The lane of each worker, narrow ones first; at least one.
-    pub lanes: Vec<Lane>,
-}
-
 /// A batch that a worker runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<T = ()> {
@@ -138,6 +129,7 @@ impl<T> Item<T> {
 /// Everything the scheduler knows.
 #[derive(Debug)]
 pub struct SchedulerState<T = ()> {
+    /// Items that may wait or run.
     capacity: usize,
     items: FxHashMap<Sequence, Item<T>>,
     /// The order in which waiting items run, those that follow others and checks left out.
@@ -158,9 +150,9 @@ pub struct SchedulerState<T = ()> {
 }
 
 impl<T: Clone> SchedulerState<T> {
-    /// Nothing waits, no worker lives.
-    pub fn new(config: StateConfig, shapes: Shapes) -> Self {
-        let StateConfig { capacity, lanes } = config;
+    /// Nothing waits, no worker lives. At most `capacity` items wait or run. Each worker has one of
+    /// the `lanes`, of which there is at least one; narrow ones come first.
+    pub fn new(capacity: usize, lanes: Vec<Lane>, shapes: Shapes) -> Self {
         let (workers, lanes) = (lanes.len(), LaneTree::new(lanes));
         Self {
             capacity,

@@ -8,7 +8,7 @@ use settings::limits::MaxBatchTokens;
 mod waiting;
 
 pub use waiting::Sequence;
-pub(crate) use waiting::{BatchLimits, BatchPlan, Rank, WaitingItems};
+pub(crate) use waiting::{BatchPlan, Rank, WaitingItems};
 
 /// Tokens of the rows that texts share. Longer rows cost more for each token, since every token
 /// attends to all of its row; shorter ones leave more of their end empty.

@@ -48,7 +48,7 @@ impl World {
         let workers = lanes.iter().map(|&lane| TrackedWorker::of(lane)).collect();
         let capacity = random.usize(1..=200);
         let shapes = Shapes::on_cpu(512, MaxBatchTokens::DEFAULT);
-        let mut state = SchedulerState::new(StateConfig { capacity, lanes }, shapes);
+        let mut state = SchedulerState::new(capacity, lanes, shapes);
         // Every other world has a GPU's cost: small runs all take the same time.
         if seed % 2 == 1 {
             let model = CostModel { floor_us: 10_000.0, ..CostModel::default() };

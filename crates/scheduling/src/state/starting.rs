@@ -1,7 +1,7 @@
 //! How batches start: what a worker gets when it asks for work.
 
 use super::{Run, SchedulerState};
-use crate::batch::plan::{BatchLimits, BatchPlan};
+use crate::batch::plan::BatchPlan;
 use crate::batch::{Bucket, Priority};
 use clock::Moment;
 
@@ -61,8 +61,7 @@ impl<T: Clone> SchedulerState<T> {
         if self.waiting.is_empty() || !self.may_start(now, worker) {
             return None;
         }
-        let (tokens, bulk_us) = (self.share(worker), self.bulk_us(now));
-        let plan = self.waiting.take_within(BatchLimits { tokens, bulk_us })?;
+        let plan = self.waiting.take(self.share(worker), self.bulk_us(now))?;
         let owed = &mut self.workers[worker].owed_batches;
         *owed = owed.saturating_sub(1);
         Some(plan)

@@ -18,10 +18,8 @@ pub(super) fn at(milliseconds: u64) -> Moment {
 }
 
 pub(super) fn state(capacity: usize, workers: usize) -> SchedulerState {
-    let mut state = SchedulerState::new(
-        StateConfig { capacity, lanes: Lane::apart(workers) },
-        Shapes::on_cpu(512, MaxBatchTokens::DEFAULT),
-    );
+    let shapes = Shapes::on_cpu(512, MaxBatchTokens::DEFAULT);
+    let mut state = SchedulerState::new(capacity, Lane::apart(workers), shapes);
     (0..workers).for_each(|worker| state.open_worker(worker));
     state
 }

@@ -11,7 +11,7 @@ use scheduling::Refusal;
 use scheduling::batch::cost::{CostModel, Fit};
 use scheduling::batch::plan::Shapes;
 use scheduling::batch::{Bucket, Priority};
-use scheduling::state::{Effects, Lane, NewRequest, Run, SchedulerState, StateConfig};
+use scheduling::state::{Effects, Lane, NewRequest, Run, SchedulerState};
 use settings::limits::MaxBatchTokens;
 
 /// From an answer to the client's next request.
@@ -161,7 +161,7 @@ impl Load {
         clients: Vec<Clients>,
     ) -> Self {
         let lanes = workers.iter().map(|worker| worker.lane).collect();
-        let config = StateConfig { capacity: 1_000_000, lanes };
+        let shapes = Shapes::on_cpu(512, batch_tokens);
         let seen = Seen {
             span: Duration::ZERO,
             ended: Vec::new(),
@@ -172,7 +172,7 @@ impl Load {
         };
         let mut new = Self {
             tries: 1,
-            state: SchedulerState::new(config, Shapes::on_cpu(512, batch_tokens)),
+            state: SchedulerState::new(1_000_000, lanes, shapes),
             random: Rng::with_seed(5),
             now: Moment::START,
             happenings: BinaryHeap::new(),

@@ -29,11 +29,9 @@ fn rank(sequence: Sequence, priority: Priority) -> Rank {
     (priority, Moment::START, sequence)
 }
 
-/// No limits but the shapes'.
-const NONE: BatchLimits = BatchLimits { tokens: usize::MAX, bulk_us: f64::INFINITY };
-
+/// The next batch without other limits than the shapes'.
 fn take(waiting: &mut WaitingItems) -> Option<BatchPlan> {
-    waiting.take_within(NONE)
+    waiting.take(usize::MAX, f64::INFINITY)
 }
 
 fn line(per_token_us: f64, fixed_us: f64, floor_us: f64) -> CostModel {
@@ -56,11 +54,6 @@ fn drain(tokens: &[usize]) -> Vec<BatchPlan> {
 
 fn tokens(max_tokens: u64) -> MaxBatchTokens {
     MaxBatchTokens::new(max_tokens).expect("in range")
-}
-
-/// A batch of so many tokens at most.
-const fn within(tokens: usize) -> BatchLimits {
-    BatchLimits { tokens, ..NONE }
 }
 
 #[test]
@@ -104,7 +97,7 @@ fn a_batch_is_no_longer_than_its_part_or_its_first_text() {
     for (part, items) in [(1, 1), (48, 1), (96, 2), (128, 3), (usize::MAX, 6)] {
         let mut waiting = empty();
         add(&mut waiting, Priority::Interactive, &[40; 9]);
-        let plan = waiting.take_within(within(part)).expect("something waits");
+        let plan = waiting.take(part, f64::INFINITY).expect("something waits");
         assert_eq!(plan.items.len(), items, "{part}");
     }
 }
@@ -112,7 +105,7 @@ fn a_batch_is_no_longer_than_its_part_or_its_first_text() {
 #[test]
 fn a_small_part_is_exceeded_where_that_takes_no_time() {
     let plan =
-        on_gpu(&[(100, Priority::Bulk); 20]).take_within(within(200)).expect("something waits");
+        on_gpu(&[(100, Priority::Bulk); 20]).take(200, f64::INFINITY).expect("something waits");
     assert_eq!(plan.bucket, Bucket { rows: 8, length: 128 });
 }
 
@@ -281,16 +274,15 @@ proptest! {
 fn bulk_batches_stay_within_their_time_unless_their_first_text_takes_longer() {
     let time = |tokens| CostModel::default().predict_us(Bucket { rows: 1, length: tokens });
     let bulk_us = time(64);
-    let limits = BatchLimits { bulk_us, ..NONE };
     let mut short = empty();
     add(&mut short, Priority::Bulk, &[20; 40]);
-    let plan = short.take_within(limits).expect("they are short");
+    let plan = short.take(usize::MAX, bulk_us).expect("they are short");
     assert_eq!((plan.bucket, plan.items.len()), (Bucket { rows: 1, length: 64 }, 3));
     let mut mixed = empty();
     add(&mut mixed, Priority::Bulk, &[300]);
     add(&mut mixed, Priority::Interactive, &[20]);
     assert!(!mixed.is_long_bulk(bulk_us), "an interactive item waits");
-    assert_eq!(mixed.take_within(limits).map(|plan| plan.items), Some(vec![1]));
+    assert_eq!(mixed.take(usize::MAX, bulk_us).map(|plan| plan.items), Some(vec![1]));
     assert!(mixed.is_long_bulk(bulk_us));
-    assert_eq!(mixed.take_within(limits).map(|plan| plan.items), Some(vec![0]));
+    assert_eq!(mixed.take(usize::MAX, bulk_us).map(|plan| plan.items), Some(vec![0]));
 }

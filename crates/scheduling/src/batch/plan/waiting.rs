@@ -47,17 +47,6 @@ pub(crate) struct BatchPlan {
     pub(crate) items: Vec<Sequence>,
 }
 
-/// What a batch is bounded by besides its shape.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchLimits {
-    /// It takes no longer than a batch of so many tokens, or than the text that leads it: what it
-    /// leaves is run by others meanwhile.
-    pub(crate) tokens: usize,
-    /// A batch that bulk items lead has no longer predicted time, in microseconds, unless its first
-    /// text has.
-    pub(crate) bulk_us: f64,
-}
-
 /// Waiting items by priority and turn.
 #[derive(Debug)]
 pub(crate) struct WaitingItems {
@@ -233,10 +222,12 @@ impl WaitingItems {
         interactive.items.is_empty() && bulk.items.first_key_value().is_some_and(is_too_long)
     }
 
-    /// Takes the next batch out within `limits`; `None` when nothing waits.
-    pub(crate) fn take_within(&mut self, limits: BatchLimits) -> Option<BatchPlan> {
-        let interactive = self.best(Priority::Interactive, limits);
-        let bulk = self.best(Priority::Bulk, limits);
+    /// Takes the next batch out; `None` when nothing waits. It takes no longer than a batch of so
+    /// many tokens, or than the text that leads it: what it leaves is run by others meanwhile. One
+    /// that bulk items lead has no longer predicted time than `bulk_us`, unless its first text has.
+    pub(crate) fn take(&mut self, tokens: usize, bulk_us: f64) -> Option<BatchPlan> {
+        let interactive = self.best(Priority::Interactive, tokens, f64::INFINITY);
+        let bulk = self.best(Priority::Bulk, tokens, bulk_us);
         let (priority, candidate) = match (interactive, bulk) {
             (None, None) => return None,
             (Some(interactive), None) => {
@@ -263,15 +254,13 @@ impl WaitingItems {
         Some(BatchPlan { bucket, items })
     }
 
-    /// The batch that a priority would run next within `limits`.
-    fn best(&self, priority: Priority, limits: BatchLimits) -> Option<Candidate> {
-        let BatchLimits { tokens, bulk_us } = limits;
+    /// The batch that a priority would run next within these limits.
+    fn best(&self, priority: Priority, tokens: usize, most_us: f64) -> Option<Candidate> {
         let queue = self.queue(priority);
         let (_, &lead) = queue.items.first_key_value()?;
         let wants_room = !self.queue(priority.other()).items.is_empty();
         let own = self.shapes.row(lead);
         let own_us = self.cost.predict_us(own);
-        let most_us = if priority == Priority::Bulk { bulk_us } else { f64::INFINITY };
         let limit_us = self.limit_us(tokens).min(most_us).max(own_us);
         let mut best = Candidate::of(queue, own, own_us);
         if self.shapes.any_length {

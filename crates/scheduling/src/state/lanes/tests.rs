@@ -5,7 +5,7 @@ use super::*;
 use crate::batch::Priority;
 use crate::batch::cost::{CostModel, Fit};
 use crate::batch::plan::Shapes;
-use crate::state::{NewRequest, StateConfig};
+use crate::state::NewRequest;
 use settings::limits::MaxBatchTokens;
 
 mod promise;
@@ -16,9 +16,8 @@ const TEXT_TOKENS: usize = 43;
 fn idle(nodes: &[usize], widths: &[usize]) -> SchedulerState {
     let lanes = Lane::tree(nodes, widths);
     let workers = lanes.len();
-    let config = StateConfig { capacity: 1000, lanes };
     let shapes = Shapes::on_cpu(512, MaxBatchTokens::nearest(256));
-    let mut state = SchedulerState::new(config, shapes);
+    let mut state = SchedulerState::new(1000, lanes, shapes);
     for worker in 0..workers {
         state.open_worker(worker);
         ask(&mut state, worker);

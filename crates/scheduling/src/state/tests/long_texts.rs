@@ -17,11 +17,8 @@ fn bucket(length: usize) -> Bucket {
 /// One worker, whose short texts were measured: of 64 tokens at most, each a little differently
 /// disturbed.
 fn slow_state() -> SchedulerState {
-    let tokens = MaxBatchTokens::nearest(256);
-    let mut state = SchedulerState::new(
-        StateConfig { capacity: 100, lanes: Lane::apart(1) },
-        Shapes::on_cpu(8192, tokens),
-    );
+    let shapes = Shapes::on_cpu(8192, MaxBatchTokens::nearest(256));
+    let mut state = SchedulerState::new(100, Lane::apart(1), shapes);
     state.open_worker(0);
     let times = [(8, 1.15), (16, 1.1), (32, 1.0), (48, 0.95), (64, 0.9)];
     let time = |(length, noise): (usize, f64)| {
