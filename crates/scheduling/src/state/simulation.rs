@@ -190,12 +190,15 @@ impl World {
         let waiting = self.items.values().filter(|item| item.is_check_that_waits(worker)).count();
         let new = NewRequest::of(&[CHECK_TOKENS], deadline);
         let check = self.state.submit_check(self.now, worker, new, ());
+        let was_asleep = self.workers[worker].asleep;
         self.carry_out();
         let is_full = waiting >= CHECKS_MAX;
         match check {
             Ok(items) => {
                 assert!(self.workers[worker].live && !is_full, "{self}");
                 assert!(!self.workers[worker].asleep, "it was not told {self}");
+                // It comes for its check, and is woken for items all the same.
+                self.workers[worker].asleep = was_asleep;
                 self.enter(items.start, TrackedItem::check(worker, deadline));
             }
             Err(Refusal::NoWorker) => assert!(!self.workers[worker].live, "{self}"),
@@ -369,9 +372,10 @@ impl World {
         }
         abandoned.into_iter().for_each(|(item, ())| self.end(item));
         for worker in woken {
-            let tracked = &mut self.workers[worker];
-            tracked.asleep = false;
-            assert!(tracked.live || self.state.is_closed(), "{self}");
+            let has_check = !self.state.workers[worker].checks.is_empty();
+            let TrackedWorker { live, asleep, .. } = &mut self.workers[worker];
+            let has_reason = *live && (std::mem::take(asleep) || has_check);
+            assert!(has_reason || self.state.is_closed(), "{self}");
         }
     }
 
@@ -462,7 +466,11 @@ fn closing_ends_everything_that_waits() {
         let refused = Err(Refusal::NoWorker);
         assert_eq!(world.state.submit(world.now, new, &[()]), refused, "{world}");
         assert_eq!(world.state.submit_check(world.now, 0, new, ()), refused, "{world}");
-        world.books.refused += 1;
+        let (tokens, tokenizing) = (&[CHECK_TOKENS][..], Duration::ZERO);
+        let (deadline, priority) = (new.deadline, new.priority);
+        let head = Announced { priority, tokens, deadline, tokenizing, has_come: false };
+        assert_eq!(world.state.announce(world.now, head), Err(Refusal::NoWorker), "{world}");
+        world.books.refused += 2;
         for worker in 0..world.workers.len() {
             world.lose(worker);
         }
