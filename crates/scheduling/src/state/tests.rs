@@ -77,16 +77,6 @@ fn a_request_that_does_not_fit_is_refused_whole() {
 }
 
 #[test]
-fn checks_that_wait_count_as_work() {
-    let mut state = state(10_000, 1);
-    submit(&mut state, &[100; 20]).expect("there is room");
-    ask(&mut state, at(0));
-    let before = state.predicted_wait(at(0));
-    let check = state.submit_check(at(0), 0, NewRequest::of(&[9], LATER), ());
-    assert!(check.is_ok() && state.predicted_wait(at(0)) > before, "it is before a new request");
-}
-
-#[test]
 fn a_stuck_worker_is_no_capacity() {
     let mut state = state(1000, 2);
     submit(&mut state, &[100; 200]).expect("there is room");
@@ -99,7 +89,7 @@ fn a_stuck_worker_is_no_capacity() {
 }
 
 #[test]
-fn the_predicted_wait_grows_with_the_queue_and_shrinks_with_time() {
+fn the_predicted_wait_grows_with_queue_and_checks_and_shrinks_with_time() {
     let mut state = state(10_000, 1);
     assert_eq!(state.predicted_wait(at(0)), Duration::ZERO);
     submit(&mut state, &[100; 64]).expect("there is room");
@@ -108,7 +98,13 @@ fn the_predicted_wait_grows_with_the_queue_and_shrinks_with_time() {
     let more = state.predicted_wait(at(0));
     assert!(more > some * 5, "{some:?} {more:?}");
     ask(&mut state, at(0));
-    assert!(state.predicted_wait(at(20)) < state.predicted_wait(at(0)));
+    let before = state.predicted_wait(at(0));
+    assert!(state.predicted_wait(at(20)) < before);
+    // Checks are before a new request.
+    let check = NewRequest::of(&[9], LATER);
+    state.submit_check(at(0), 0, check, ()).expect("few wait");
+    assert!(state.predicted_wait(at(0)) > before);
+    assert_eq!(state.submit_check(at(0), 7, check, ()), Err(Refusal::NoWorker), "there is none");
 }
 
 #[test]
