@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::rig::{Clients, HOUR, Load, Pace, Seen, THINK, Worker};
 use fastrand::Rng;
-use scheduling::batch::Bucket;
 use scheduling::batch::cost::CostModel;
+use scheduling::batch::{Bucket, Priority};
 use scheduling::state::Lane;
 use settings::limits::{MaxBatchTokens, WIDTH_GAIN_MIN};
 
@@ -78,9 +78,8 @@ fn run<const WAYS: usize>(
     span: Duration,
 ) -> [Seen; WAYS] {
     let pace = Pace::Closed { clients, think: THINK };
-    let interactive = Some(scheduling::batch::Priority::Interactive);
-    let clients =
-        Clients { pace, texts_each, lengths: short, priority: interactive, timeout: HOUR };
+    let priority = Some(Priority::Interactive);
+    let clients = Clients { pace, texts_each, lengths: short, priority, timeout: HOUR };
     ways.map(|widths| load(speed, cores, widths, vec![clients]).run(span / 4, span))
 }
 

@@ -1,12 +1,13 @@
 //! One worker: full rows, short waits beside bulk, and more requests than it can run.
 
+use std::time::Duration;
+
 use super::rig::{Clients, HOUR, Load, Outcome, Pace, Seen, THINK, Worker};
 use fastrand::Rng;
 use scheduling::batch::cost::CostModel;
 use scheduling::batch::plan::Shapes;
 use scheduling::state::Lane;
 use settings::limits::{BULK_SHARE, MaxBatchTokens};
-use std::time::Duration;
 
 /// Tokens of a text, on average.
 const TOKENS: f64 = 46.0;
@@ -25,9 +26,9 @@ fn clients(pace: Pace, texts_each: usize, timeout: Duration) -> Clients {
     Clients { pace, texts_each, lengths, priority: None, timeout }
 }
 
-/// Clients that send requests of so many texts one after the other.
-fn closed(clients_of_it: usize, texts_each: usize, timeout: Duration) -> Clients {
-    clients(Pace::Closed { clients: clients_of_it, think: THINK }, texts_each, timeout)
+/// So many clients that send requests of so many texts one after the other.
+fn closed(count: usize, texts_each: usize, timeout: Duration) -> Clients {
+    clients(Pace::Closed { clients: count, think: THINK }, texts_each, timeout)
 }
 
 /// Requests that come whatever becomes of those before, with so many tokens a second.
