@@ -2,5 +2,5 @@
 
 `wheel` makes the default one. `encoder` is a network, wherever its weights come from; `graph`
 writes model.onnx, `vocabulary` knows tokenizer.json, `manifest` writes everything. `checks` runs
-what was written and compares it with `reference`, the same network in plain numpy.
+what was written, measures it and compares it with `reference`, the same network in plain numpy.
 """

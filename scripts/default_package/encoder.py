@@ -213,10 +213,6 @@ class Encoder:
         """f32, of the shape in `tensor_shapes`."""
         return self.read(name, ...)
 
-    def word_rows(self, rows: slice) -> np.ndarray:
-        """Word embeddings of these ids, f32 `[rows, hidden]`."""
-        return self.read(WORD_TABLE, rows)
-
     @property
     def sizes(self) -> Config:
         """Those of its architecture."""

@@ -32,7 +32,6 @@ PRODUCER = "duovec"  # tells our graphs from others
 TABLE_ROWS = 1 << 14  # rows of the word table that are read at once
 LENGTH_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
-WIDTH_AXIS, FLOOR = "dense.axis", "norm.floor"  # names of numbers that each normalization needs
 TOKENS = "tokens"  # what the head for token vectors gives; normalized, it is an output
 WORDS, WEIGHTS = "words", "word_weights"
 COLUMNS = 2048
@@ -98,7 +97,7 @@ def _embeddings(g: Layers) -> str:
     with np.errstate(over="ignore"):
         for start in range(0, count, TABLE_ROWS):
             rows = slice(start, min(start + TABLE_ROWS, count))
-            table[rows] = g.encoder.word_rows(rows)
+            table[rows] = g.encoder.read("emb.word", rows)
     total = g.lookup(table, "input_ids", "word")
     added = tensor("emb.type")[0] if family.has("emb.type") and g.sizes.type_rows else None
     if family.has("emb.pos"):
@@ -119,8 +118,7 @@ def _embeddings(g: Layers) -> str:
 def _second_texts(g: Layers, separator: int) -> str:
     """1 for the tokens of a pair behind its first separator, else 0: f32 `[rows, length, 1]`."""
     found = g.op("Equal", ["input_ids", ("pair.separator", separator)], "pair.separators")
-    last = g.number("pair.last", -1)
-    before = g.op("LessOrEqual", [g.distance_of_pairs(), last], "pair.before")
+    before = g.op("LessOrEqual", [g.distance_of_pairs(), ("pair.last", -1)], "pair.before")
     own = g.op("And", [SAME_TEXT, g.as_row(found)], "pair.own")
     seen = g.op("And", [own, before], "pair.seen")
     numbers = g.op("Cast", [seen], "pair.numbers", to=TensorProto.FLOAT)
@@ -145,15 +143,13 @@ def _pool(g: Layers, hidden: str) -> None:
         if kind := module.activation:
             pooled = g.op(kind.title(), [pooled], f"{name}.{kind}")
         pooled = g.norm(pooled, f"{name}.norm", f"{tensor}.ln")
-    g.number(WIDTH_AXIS, [2])
-    g.floats(FLOOR, LENGTH_FLOOR)
     _normalize(g, pooled, "dense")
 
 
 def _normalize(g: Layers, source: str, output: str) -> None:
     """Each vector of `source` `[rows, any, width]`, divided by its length."""
-    norm = g.op("ReduceL2", [source, WIDTH_AXIS], f"{output}.norm", keepdims=1)
-    safe = g.op("Max", [norm, FLOOR], f"{output}.norm.floor")
+    norm = g.op("ReduceL2", [source, ("dense.axis", [2])], f"{output}.norm", keepdims=1)
+    safe = g.op("Max", [norm, ("norm.floor", LENGTH_FLOOR)], f"{output}.norm.floor")
     g.op("Div", [source, safe], output)
 
 
@@ -181,10 +177,10 @@ def _weigh_tokens(g: Layers, hidden: str, head: SparseHead) -> None:
         flat = g.op("Add", [flat, scaled], "sparse.repeated")
     positive = g.op("Relu", [flat], "sparse.positive")
     real = g.op("GreaterOrEqual", ["segments", ("sparse.first", 0)], "sparse.real")
-    if head.norm_exponent == 0.0:
-        g.op("Where", [real, positive, ZERO], "token_weights")
+    output = "sparse.kept" if head.norm_exponent else "token_weights"
+    kept = g.op("Where", [real, positive, ZERO], output)
+    if not head.norm_exponent:
         return
-    kept = g.op("Where", [real, positive, ZERO], "sparse.kept")
     # The norm of the position's text is a choice and a sum, no product of matrices: OpenVINO rounds
     # to bf16 what goes into those.
     own = g.op("Where", [SAME_TEXT, g.as_row(kept), ZERO], "sparse.norm.own")
@@ -206,7 +202,7 @@ def _weigh_words(g: Layers, hidden: str) -> int:
     bias, parts = words.bias(tensor("words.b")), []
     for start in range(0, sizes.vocab_rows, COLUMNS):
         rows = slice(start, min(start + COLUMNS, sizes.vocab_rows))
-        weight = g.encoder.word_rows(rows) if words.is_tied else tensor("words.w")[rows]
+        weight = g.encoder.read("emb.word" if words.is_tied else "words.w", rows)
         name = f"words.{len(parts)}"
         largest = g.linear(ready, name, weight, bias[rows])
         for step, places in enumerate(earlier):

@@ -58,6 +58,7 @@ class GraphBuilder:
         self._store = store
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
+        self._numbers: set[str] = set()
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """Stores `value` under `name` as it is."""
@@ -73,7 +74,10 @@ class GraphBuilder:
 
     def number(self, name: str, value: np.ndarray | list[int] | float) -> str:
         """Stores floats as f32, one whole number as int32, the type of positions and ids, and a
-        list as 1-d int64: axes, shapes and slice bounds."""
+        list as 1-d int64: axes, shapes and slice bounds. What has the name already stays."""
+        if name in self._numbers:
+            return name
+        self._numbers.add(name)
         if not isinstance(value, int | list):
             return self.floats(name, value)
         kind = np.int32 if isinstance(value, int) else np.int64

@@ -11,7 +11,7 @@ PENALTY = -10000.0
 score added it stays a finite fp16 number (whose lowest is -65504)."""
 SAME_TEXT = "segments.same"  # bool `[rows, 1, length, length]`: of each pair of positions
 ZERO = "zero"
-COLUMN_AXES, ROW_AXES = "pairs.column.axes", "pairs.row.axes"
+COLUMN_AXES, ROW_AXES = ("pairs.column.axes", [1, 3]), ("pairs.row.axes", [1, 2])
 """Which axes a position's own number does not have."""
 FIRST_HALF = ("turn.start", "turn.half", "turn.axis")
 SECOND_HALF = ("turn.half", "turn.end", "turn.axis")  # of a head: start, end and axis of a slice
@@ -102,8 +102,6 @@ class Layers(GraphBuilder):
     def _write_penalties(self) -> None:
         every, causal = range(self.sizes.layers), self.family.causal
         windows = dict.fromkeys(self.architecture.attention(layer).window for layer in every)
-        self.number(COLUMN_AXES, [1, 3])
-        self.number(ROW_AXES, [1, 2])
         # Numbers that are compared must be below 2^24: OpenVINO takes them as f32.
         sides = [self.as_column("segments"), self.as_row("segments")]
         same = self.op("Equal", sides, SAME_TEXT)
@@ -129,10 +127,9 @@ class Layers(GraphBuilder):
         length]`. Further distances than there are in the table are like its first and its last."""
         by_distance = self.encoder.tensor("emb.rel")[relative_buckets()]
         reach, distance = len(by_distance) // 2, self.distance_of_pairs()
-        least = self.number("pairs.distance.least", -reach)
-        largest = self.number("pairs.distance.largest", reach)
+        largest = ("pairs.distance.largest", reach)
         # Not Clip, which TensorRT has for floats only.
-        near = self.op("Max", [distance, least], "pairs.distance.from")
+        near = self.op("Max", [distance, ("pairs.distance.least", -reach)], "pairs.distance.from")
         near = self.op("Min", [near, largest], "pairs.distance.near")
         place = self.op("Add", [near, largest], "pairs.distance.place")
         flat = self.op("Squeeze", [place, ("pairs.axis", [1])], "pairs.distance.flat")

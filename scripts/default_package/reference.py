@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from .choices import Pooling
-from .encoder import NORM_FLOOR, RELATIVE_REACH, Encoder, Words, relative_buckets, tensor_shapes
+from .encoder import NORM_FLOOR, Encoder, Rows, Words, relative_buckets, tensor_shapes
 
 ERF = np.frompyfunc(math.erf, 1, 1)  # numpy has none of its own
 ROOT = math.sqrt(2.0 / math.pi)
@@ -75,8 +75,8 @@ class ReferenceEncoder:
     def run(self, token_ids: list[int]) -> Found:
         """All that is known of one sequence."""
         architecture, first = self._architecture, self._architecture.first_position
-        found = [self._encoder.word_rows(slice(word, word + 1)) for word in token_ids]
-        hidden = np.concatenate(found).astype(np.float64)
+        found = [self._tensor("emb.word", slice(word, word + 1)) for word in token_ids]
+        hidden = np.concatenate(found)
         if "emb.pos" in self._names:
             hidden = hidden + self._tensor("emb.pos")[first : first + len(token_ids)]
         if "emb.type" in self._names:
@@ -101,8 +101,8 @@ class ReferenceEncoder:
         words = words and self._strongest(hidden, words)
         return Found(_unit(pooled), weights, vectors, words, hidden)
 
-    def _tensor(self, name: str) -> np.ndarray:
-        return self._encoder.tensor(name).astype(np.float64)
+    def _tensor(self, name: str, rows: Rows = ...) -> np.ndarray:
+        return self._encoder.read(name, rows).astype(np.float64)
 
     def _weights(self, hidden: np.ndarray, token_ids: list[int]) -> np.ndarray:
         """f32 `[length]`."""
@@ -120,10 +120,9 @@ class ReferenceEncoder:
     def _strongest(self, hidden: np.ndarray, words: Words) -> dict[int, float]:
         """Those that a graph gives, in the order of their ids."""
         ready = self._norm(self._activate(self._linear(hidden, "mlm")), "mlm.ln")
-        every, read = slice(0, self._sizes.vocab_rows), self._encoder.word_rows
-        table = read(every) if words.is_tied else self._tensor("words.w")[every]
-        bias = words.bias(self._tensor("words.b"))[every]
-        logits = ready @ table.astype(np.float64).T + bias
+        every = slice(0, self._sizes.vocab_rows)
+        table = self._tensor("emb.word" if words.is_tied else "words.w", every)
+        logits = ready @ table.T + words.bias(self._tensor("words.b"))[every]
         weights = np.maximum(logits.max(axis=0), 0.0)
         for _ in range(words.logarithms):
             weights = np.log1p(weights)
@@ -155,8 +154,9 @@ class ReferenceEncoder:
         far = np.arange(length) - np.arange(length)[:, None]
         added: np.ndarray | float = 0.0
         if "emb.rel" in self._names:
-            rows = np.clip(far, -RELATIVE_REACH, RELATIVE_REACH) + RELATIVE_REACH
-            added = self._tensor("emb.rel")[relative_buckets()[rows]].transpose(2, 0, 1)
+            by_distance = self._tensor("emb.rel")[relative_buckets()]
+            reach = len(by_distance) // 2
+            added = by_distance[np.clip(far, -reach, reach) + reach].transpose(2, 0, 1)
         if self._family.causal:
             added = np.where(far > 0, -np.inf, 0.0)
         if own.window:

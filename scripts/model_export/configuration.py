@@ -23,9 +23,7 @@ SIZES = {
 NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
 THETA = "rope_theta"
 WAYS = ("default", "linear", "ntk")
-ROTARY = {"rope_type": WAYS, "type": WAYS}
-"""Values that are known of keys which say how queries and keys turn. `ntk` is that of GTE's own
-code, which transformers does not have."""
+"""In which queries and keys turn. `ntk` is that of GTE's own code, which transformers has not."""
 QUANTIZED = "its weights are quantized: name the model that they were made from"
 HARMLESS = """_name_or_path architectures tokenizer_class transformers_version torch_dtype dtype
 *dropout* *_pdrop initializer_* *token_id id2label label2id problem_type finetuning_task use_cache
@@ -166,7 +164,8 @@ class Configuration(JsonFile):
         theta = about.get(key, super().get(key))
         factor = about.get("factor", 1.0) if way != "default" else 1.0
         for name, value in about.items():
-            is_known = name in (THETA, "factor") or value in ROTARY.get(name, (None,))
+            known = WAYS if name in ("rope_type", "type") else (None,)
+            is_known = name in (THETA, "factor") or value in known
             self.demand(is_known, name, "it cannot be exported", value)
         for name, value in ((key, theta), ("factor", factor)):
             is_number = isinstance(value, int | float) and value >= 1

@@ -11,7 +11,7 @@ from default_package.choices import Precision
 from default_package.command import say
 from default_package.errors import PackageError
 
-from . import half, kept, measured, modules, sentence, snapshot
+from . import half, kept, modules, sentence, snapshot
 
 
 def run(options: argparse.Namespace) -> None:
@@ -68,7 +68,7 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
             say("not verified")
         else:
             checks.run_all(folder, encoder.architecture, precision)
-            content = measured.added(folder, manifest.read(folder), plan.vocabulary)
+            content = checks.added(folder, manifest.read(folder), plan.vocabulary)
             manifest.save(content, folder / manifest.NAME)
 
 

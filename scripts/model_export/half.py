@@ -25,8 +25,6 @@ from default_package.errors import PackageError
 from default_package.graph import TOKENS, WORDS
 from default_package.graph_builder import GraphBuilder, WeightStore
 
-from . import measured
-
 HALVES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
 IS_HALF = "is in 16 bits already: TensorRT takes it as it is"
 PROJECTION = re.compile(r"(layer\d+)\.([qkv])(\.product)?")
@@ -49,7 +47,6 @@ class HalfBuilder(GraphBuilder):
         self._pending: dict[str, np.ndarray] = {}
         """Numbers that are stored in the type of their first reader."""
         self._floats: dict[str, bool] = {}  # tensor of floats -> whether it is in 16 bits
-        self._integers: set[int] = set()  # those that are stored as lists of one
         self._ends: dict[str, list[int]] = {}
         """Layer -> where query, key and value end among the columns of their product."""
 
@@ -89,11 +86,7 @@ class HalfBuilder(GraphBuilder):
         if product is None:
             at, last_axis = "qkv".index(key), -1
             bounds = (*self._ends[layer][at : at + 2], last_axis)
-            for value in bounds:
-                if value not in self._integers:
-                    self._integers.add(value)
-                    self.number(f"integer.{value}", [value])
-            names = [f"integer.{value}" for value in bounds]
+            names = [self.number(f"integer.{value}", [value]) for value in bounds]
             self.op("Slice", [f"{layer}.qkv", *names], f"{layer}.{key}")
 
     def op(
@@ -183,7 +176,7 @@ def add(package: Path, precision: Precision) -> None:
         limits = manifest.roomy(checks.LIMITS[precision], words)
         checks.check_canary(Runtime(twin / name), content, limits)
         words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
-        return measured.added(twin, content, words)
+        return checks.added(twin, content, words)
 
     manifest.add_graph(package, name, lambda twin: convert(source, twin / name, precision), finish)
 

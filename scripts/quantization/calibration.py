@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import openvino
 
-from default_package.checks import alone
-from model_export import half, measured
+from default_package import checks
+from model_export import half
 
 from .score import Package
 
@@ -27,7 +27,7 @@ def product_inputs(model: onnx.ModelProto) -> dict[str, str]:
 
 def sequences(package: Package) -> list[list[int]]:
     """Token ids of the sentences of texts.jsonl, as queries and as passages."""
-    sentences = measured.sentences()
+    sentences = checks.sentences()
     # Without prompts the two are the same.
     kinds = {package.prompts.get(kind, ""): kind for kind in ("query", "passage")}
     return [row for kind in kinds.values() for row in package.encode(sentences, kind)[0]]
@@ -42,5 +42,5 @@ def inputs(source: Path, sequences: list[list[int]]) -> Iterator[tuple[str, np.n
     model.add_outputs(names)
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for sequence in sequences:
-        result = compiled(alone(sequence).inputs)
+        result = compiled(checks.alone(sequence).inputs)
         yield from ((name, result[name][0]) for name in names)

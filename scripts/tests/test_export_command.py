@@ -32,7 +32,6 @@ from default_package.graph_builder import TENSOR_BYTES_MIN
 from default_package.reference import ReferenceEncoder, cosine, select_sparse
 from families import BERT, XLM_ROBERTA, Family
 from fixtures import FAMILIES
-from model_export import measured
 from model_export.export import published_license
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
@@ -77,7 +76,7 @@ def test_a_snapshot_becomes_a_package(
     expected = ReferenceEncoder(written.encoder).run(canary["token_ids"])
     assert cosine(np.asarray(canary["dense"]), expected.dense) > 0.9999999
     assert bool(canary["sparse"]) == with_head
-    long = measured.long_text(canary["token_ids"], manifest["max_input_tokens"])
+    long = checks.long_text(canary["token_ids"], manifest["max_input_tokens"])
     expected, golden = ReferenceEncoder(written.encoder).run(long), canary["longest"]
     assert golden["tokens"] == len(long) == manifest["max_input_tokens"]
     assert cosine(np.asarray(golden["dense"]), expected.dense) > 0.9999

@@ -14,14 +14,14 @@ from export_packages import RANDOM, made, manifest_of, random_model, run
 from export_snapshots import TOKENIZER
 from onnx import TensorProto
 
-from default_package import reference, vocabulary
+from default_package import checks, reference, vocabulary
 from default_package.checks import LIMITS, Runtime, batch, check_neighbours, room, sparse_distance
 from default_package.choices import Precision
 from default_package.encoder import Encoder
 from default_package.reference import Found, ReferenceEncoder, attention, cosine
 from families import FAMILIES
 from fixtures import FAMILIES as FOLDERS
-from model_export import measured, stored
+from model_export import stored
 from model_export.modules import KEPT, STEADY
 
 COSINE_MIN = 0.999999
@@ -151,7 +151,7 @@ TEXTS = [[0, 5, 6, 7, 8, 2], [0, 9, 10, 11, 12, 13, 2]]
 
 
 def numbers_of(encoder: Encoder, precision: Precision, folder: Path) -> dict[str, list[float]]:
-    return measured.measure(written(encoder, precision, folder), TEXTS, "cls")
+    return checks.measure(written(encoder, precision, folder), TEXTS, "cls")
 
 
 @pytest.mark.parametrize("precision", list(Precision))
@@ -173,7 +173,7 @@ def test_scores_and_values_are_those_of_the_reference(
     found = numbers_of(encoder, precision, tmp_path)
     near = 0.05 if precision is Precision.BF16 else 0.01
     np.testing.assert_allclose([found["scores"], found["values"]], expected.T, rtol=near)
-    assert found.keys() == measured.KINDS.keys()
+    assert found.keys() == checks.KINDS.keys()
     assert all(len(each) == layers and min(each) > 0 for each in found.values())
 
 
@@ -185,20 +185,20 @@ def test_numbers_near_the_end_of_fp16_are_told_with_what_to_do(tmp_path: Path) -
         numbers_of(encoder, Precision.FP32, tmp_path)
         for encoder in (encoder_of(), changed(encoder_of(), loud))
     )
-    assert found["feed_forward"][1] > measured.FP16_LARGEST / measured.ROOM
+    assert found["feed_forward"][1] > checks.FP16_LARGEST / checks.ROOM
     assert found["feed_forward"][0] == calm["feed_forward"][0]
-    about, advice = measured.told({"texts": 2} | found)
+    about, advice = checks.told({"texts": 2} | found)
     assert f"feed_forward {found['feed_forward'][1]:g} in layer 1" in about
     assert "--bf16-of-package" in advice
-    [about] = measured.told({"texts": 2} | calm)
+    [about] = checks.told({"texts": 2} | calm)
 
 
 def test_texts_are_cut_to_what_the_model_takes() -> None:
     words = vocabulary.read(TOKENIZER, 1)
     for tokens_max in (20, 5_000):
-        *sentences, together = measured.corpus(words, tokens_max)
+        *sentences, together = checks.corpus(words, tokens_max)
         assert len(sentences) > 100 and max(map(len, sentences)) <= tokens_max
-        assert len(together) == min(tokens_max, measured.LONG_TOKENS)
+        assert len(together) == min(tokens_max, checks.LONG_TOKENS)
         assert all((ids[0], ids[-1]) == (words.bos, words.eos) for ids in (*sentences, together))
 
 
@@ -206,22 +206,22 @@ def test_a_package_without_the_numbers_gets_them_with_its_graph_in_16_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine"
-    assert measured.LARGEST not in made(out, *RANDOM, "--precision", "fp32", "--skip-verify")
+    assert checks.LARGEST not in made(out, *RANDOM, "--precision", "fp32", "--skip-verify")
     for _ in range(2):
         assert run("--fp16-of-package", out) == 0
-        assert manifest_of(out)[measured.LARGEST].keys() == {"texts", *measured.KINDS}
+        assert manifest_of(out)[checks.LARGEST].keys() == {"texts", *checks.KINDS}
         assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
         # The second time it is read.
-        monkeypatch.delattr(measured, "measure", raising=False)
+        monkeypatch.delattr(checks, "measure", raising=False)
 
 
 def test_a_text_that_a_cpu_cannot_run_in_time_has_no_golden_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "LONGEST_MAX", 117)
+    monkeypatch.setattr(checks, "LONGEST_MAX", 117)
     for places, has_some in ((120, False), (119, True)):
         manifest = made(tmp_path / "out", *random_model(positions=places), "--precision", "fp32")
-        assert (measured.LONGEST in manifest["canary"]) == has_some
+        assert (checks.LONGEST in manifest["canary"]) == has_some
 
 
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
@@ -237,5 +237,5 @@ def test_all_numbers_that_graphs_in_fp16_round_are_measured(tmp_path: Path, fami
     }
     assert "layer0.ffn.norm" in rounded
     # Shares of an attention are at most one.
-    left = {name for name in rounded if not measured.place_of(name)}
+    left = {name for name in rounded if not checks.place_of(name)}
     assert {name.split(".")[-1] for name in left} == {"shares"}

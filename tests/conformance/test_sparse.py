@@ -76,8 +76,8 @@ def token_weights(path: Path, sequences: list[list[int]]) -> list[list[float]]:
         length = max(len(sequences[i]) for i in picked)
         batch = batch_of(sequences, [[i] for i in picked], length, PAD, "mean")
         (weights,) = session.run(["token_weights"], batch.inputs)
-        for at in batch.places:
-            found[at.text] = weights[at.row, at.tokens].tolist()
+        for text, (row, _) in batch.spans.items():
+            found[text] = weights[row, : len(sequences[text])].tolist()
     return found
 
 
