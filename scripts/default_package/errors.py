@@ -1,7 +1,7 @@
 """The one error these scripts show to a person, and the JSON of others, where most of them are."""
 
 import json
-from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,18 @@ def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
     return content
 
 
-UNKNOWN = "nobody here understands it: if it changes nothing, name a copy of the model without it"
-"""Of a key that may change what a model gives."""
-
-
 class JsonFile(dict[str, Any]):
-    """What a file of a model says, which is nothing where the file may be missing."""
+    """What a file of a model says, which is nothing where the file may be missing. Every key that
+    is asked for counts as understood."""
 
     def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
         super().__init__({} if may_be_missing and not path.exists() else read_json(path))
         self.path = path
+        self.known: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.known.add(key)
+        return super().get(key, default)
 
     def demand(self, holds: bool, key: str, wanted: str, *value: object) -> None:
         """Refuses the file with the key, its value, or the one that is given, and what to do."""
@@ -40,7 +42,11 @@ class JsonFile(dict[str, Any]):
             [found] = value or [self.get(key)]
             raise PackageError(f"{self.path} has {key} {found!r}: {wanted}")
 
-    def demand_known(self, is_known: Callable[[str], bool]) -> None:
-        """Refuses a key that nobody understands."""
+    def demand_known(self, harmless: str) -> None:
+        """Refuses a key that nobody understands, and that may change what a model gives, unless one
+        of these patterns fits it."""
+        known = [*self.known, *harmless.split()]
+        cure = "if it changes nothing, name a copy of the model without it"
         for key in self:
-            self.demand(is_known(key), key, UNKNOWN)
+            is_known = any(fnmatch(key, one) for one in known)
+            self.demand(is_known, key, f"nobody here understands it: {cure}")

@@ -1,7 +1,6 @@
 """config.json of a published model: the family, the sizes, and what its description demands."""
 
 from pathlib import Path
-from typing import Any
 
 from default_package.choices import Pooling
 from default_package.encoder import Attention, Config, Rotary
@@ -37,11 +36,10 @@ length_penalty repetition_penalty temperature top_k top_p sentence_transformers 
 
 
 class Configuration(JsonFile):
-    """One file; every key that is asked for counts as understood."""
+    """One file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.known: set[str] = set()
         families = {kind: family for family in FAMILIES for kind in family.model_types}
         found = families.get(self.get("model_type"))
         self.demand(found is not None, "model_type", f"only {', '.join(families)} are known")
@@ -54,10 +52,6 @@ class Configuration(JsonFile):
             known = " or ".join(repr(value) for value in allowed if value is not None)
             wanted = f"only {known or 'no value'} can be exported of {found.name} models"
             self.demand(self.get(key) in allowed, key, wanted)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.known.add(key)
-        return super().get(key, default)
 
     @property
     def is_classifier(self) -> bool:

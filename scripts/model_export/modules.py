@@ -8,7 +8,6 @@ have a Router there.
 import json
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,8 +39,6 @@ LOGARITHMS = {"relu": 1, "log1p_relu": 2}
 ROUTES = "router_config.json"
 TABLE = "idf.json"  # token -> its weight in a question, in models of opensearch-project
 STRATEGY, ACTIVATION = "pooling_strategy", "activation_function"
-KEYS = {STRATEGY, ACTIVATION, "embedding_dimension", "word_embedding_dimension", "chunk_size"}
-"""Of the file of SpladePooling."""
 
 
 class Module(NamedTuple):
@@ -56,13 +53,11 @@ class Module(NamedTuple):
         return self.type.rpartition(".")[2]
 
 
-@dataclass(frozen=True)
-class Splade:
+class Splade(NamedTuple):
     """How a model makes weights of words."""
 
     logarithms: int
-    questions: Path | None
-    """The file with what a word weighs in a question, where only documents run."""
+    questions: Path | None  # with what a word weighs in a question, where only documents run
 
 
 def read(folder: Path) -> list[Module]:
@@ -172,10 +167,10 @@ def splade(folder: Path, parts: list[Module]) -> tuple[Splade, str]:
     told = f"Transformer or MLMTransformer and {POOLING}"
     check(path, parts, f"(MLM)?Transformer {POOLING}", told)
     about = JsonFile(folder / parts[1].place / "config.json")
-    about.demand_known(KEYS.__contains__)
     about.demand(about.get(STRATEGY, "max") == "max", STRATEGY, "only 'max' can be served")
     activation, only = about.get(ACTIVATION, "relu"), " or ".join(LOGARITHMS)
     about.demand(activation in LOGARITHMS, ACTIVATION, f"only {only} can be served")
+    about.demand_known("embedding_dimension word_embedding_dimension chunk_size")
     source = f"{about.path.relative_to(folder)}, {ACTIVATION}"
     return Splade(LOGARITHMS[activation], questions), source
 

@@ -32,14 +32,10 @@ MODELS = {
 """Kind of model -> the manifest's word, what it is, its task, what gives the network's output, and
 the name of that: the only ones that can be served. MLMTransformer, the older module of SPLADE
 models, says none of it."""
-TRANSFORMER_KEYS = {"max_seq_length", "model_args", "model_kwargs", "unpad_inputs"}
-TRANSFORMER_KEYS |= {"do_lower_case", "transformer_task", "modality_config", "module_output_name"}
-POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "include_prompt", MODE}
 ORDER = "Transformer Pooling( Dense)*( Normalize)?"
 ORDER_TOLD = "Transformer, Pooling, Dense and Normalize, in this order,"
 """Of modules that make vectors."""
 MODEL = "config_sentence_transformers.json"
-MODEL_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"}
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype"}
 """They choose a kernel, a precision, or a layer whose output is not used."""
 PASSAGES = ("document", "passage", "corpus")
@@ -104,13 +100,6 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     return Sentence(*said, *MODELS[kind][:2], scorer, splade)
 
 
-def _known(path: Path, keys: set[str]) -> JsonFile:
-    """The file, if it is there, whose keys are all understood."""
-    stored = JsonFile(path, may_be_missing=True)
-    stored.demand_known(lambda key: key in keys or key.startswith(f"{MODE}_"))
-    return stored
-
-
 def _pooling(path: Path, parts: list[Module]) -> tuple[Pooling, str]:
     """And the key that says so."""
     if not path.exists():
@@ -119,7 +108,7 @@ def _pooling(path: Path, parts: list[Module]) -> tuple[Pooling, str]:
             "--pooling cls, mean or last, as the model's card does, or splade for lexical weights "
             "of a model for masked words"
         )
-    stored = _known(path, POOLING_KEYS)
+    stored = JsonFile(path)
     old = [key for key, on in stored.items() if on is True and key.startswith(f"{MODE}_")]
     modes = stored.get(MODE) or [key.removeprefix(f"{MODE}_") for key in old] or "mean"
     modes = [modes] if isinstance(modes, str) else list(modes)
@@ -130,13 +119,14 @@ def _pooling(path: Path, parts: list[Module]) -> tuple[Pooling, str]:
         raise PackageError(f"{path} has {MODE} {named}: {only}")
     always = "prompts count in the vector here, so name another model"
     stored.demand(stored.get("include_prompt", True) is True, "include_prompt", always)
+    stored.demand_known(f"{MODE}_* word_embedding_dimension embedding_dimension")
     return POOLINGS[modes[0]], MODE if stored.get(MODE) or not old else old[0]
 
 
 def _tokens_max(folder: Path, kind: str) -> tuple[int | None, str]:
     """And what says so; the tokenizer's file is asked when the module's does not say."""
     paths = [folder / f"sentence_{name}_config.json" for name in ENCODERS]
-    stored = _known(next((p for p in paths if p.exists()), paths[0]), TRANSFORMER_KEYS)
+    stored = JsonFile(next((p for p in paths if p.exists()), paths[0]), may_be_missing=True)
     _, _, task, output, name = MODELS[kind]
     way = {"text": {"method": "forward", "method_output_name": output}}
     plain = {"do_lower_case": False, "transformer_task": task}
@@ -153,10 +143,12 @@ def _tokens_max(folder: Path, kind: str) -> tuple[int | None, str]:
         if others := sorted(set(stored.get(key) or {}) - HARMLESS_ARGUMENTS):
             raise PackageError(f"{stored.path} has {others[0]!r} in {key}: it cannot be served")
     key = "max_seq_length"
-    if stored.get(key) is None:
+    found = stored.get(key)
+    stored.demand_known("unpad_inputs")
+    if found is None:
         key = "model_max_length"
         stored = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
-    found = stored.get(key)
+        found = stored.get(key)
     if found is None:
         return None, NETWORK
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
@@ -169,13 +161,14 @@ def _tokens_max(folder: Path, kind: str) -> tuple[int | None, str]:
 def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str], str | None, str]:
     """Those of queries and passages by the server's names, the default one, and what says so."""
     of_pairs = kind == "CrossEncoder"
-    stored = _known(folder / MODEL, MODEL_KEYS | ({"activation_fn"} if of_pairs else set()))
+    stored = JsonFile(folder / MODEL, may_be_missing=True)
     told = "its architecture is that of a CrossEncoder"
     told = told if of_pairs else f"only {kind}, {MODELS[kind][1]}, can be served"
     stored.demand(stored.get("model_type", kind) == kind, "model_type", told)
     if of_pairs:
         none = not any((stored.get("prompts") or {}).values())
         stored.demand(none, "prompts", "those of a cross-encoder cannot be served")
+        stored.demand_known("__version__ activation_fn default_prompt_name similarity_fn_name")
         return {}, None, ""
     measure = stored.get("similarity_fn_name") or "cosine"
     if measure != "cosine" and not normalizes:
@@ -194,4 +187,5 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
     wanted = f"only a prompt for queries or passages ({known}) can be the default"
     is_known = default is None or default in ours.keys() & published.keys()
     stored.demand(is_known, "default_prompt_name", wanted)
+    stored.demand_known("__version__")
     return prompts, ours.get(default), source

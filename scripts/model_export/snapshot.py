@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +253,8 @@ def read_config(said: Sentence) -> Architecture:
         words=words and encoder.Words(modules.KEPT, words.logarithms, file.words_are_tied()),
     )
     # After all else was asked for: a key that nobody understands may change the vectors.
-    known = [*file.known, *f"{HARMLESS} {family.harmless}".split()]
-    file.demand_known(lambda key: not file[key] or any(fnmatch(key, one) for one in known))
+    file.known.update(key for key, value in file.items() if not value)
+    file.demand_known(f"{HARMLESS} {family.harmless}")
     if (said.tokens_max or 0) > found.max_input_tokens:
         if (source := said.sources["max_input_tokens"]) == "--max-tokens":
             takes = f"the model takes {found.max_input_tokens}"
