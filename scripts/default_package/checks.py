@@ -200,7 +200,14 @@ def check_neighbours(
     alone = runtime.run(texts, network.pooling.value)
     least, largest, of_words = 1.0, 0.0, 0.0
     for _ in range(ROUNDS):
-        crowd = crowded(texts, network, choose)
+        # All texts in any order; the last row is padding.
+        order = list(range(len(texts)))
+        choose.shuffle(order)
+        rows = [order[first::ROWS] for first in range(ROWS)]
+        longest = max(sum(room(len(texts[text])) for text in row) for row in rows)
+        length = longest + choose.randrange(SPAN_TOKENS)
+        pad, pooling = network.pad_token_id, network.pooling.value
+        crowd = batch(texts, [*rows, []], length, pad, pooling)
         ran = runtime.run_rows(crowd.inputs)
         dense, weights = ran["dense"], ran["token_weights"]
         demand(bool(np.isfinite(dense).all() and np.isfinite(weights).all()), "padding gives NaN")
@@ -230,16 +237,6 @@ def made_up(network: Architecture, choose: random.Random) -> list[list[int]]:
     # As many short ones as long ones.
     more = (round(longest ** choose.random()) for _ in range(MADE_UP_TEXTS - 4))
     return [choose.choices(words, k=count) for count in [1, 2, longest - 1, longest, *more]]
-
-
-def crowded(texts: list[list[int]], network: Architecture, choose: random.Random) -> Batch:
-    """All texts in any order; the last row is padding."""
-    order = list(range(len(texts)))
-    choose.shuffle(order)
-    rows = [order[first::ROWS] for first in range(ROWS)]
-    longest = max(sum(room(len(texts[text])) for text in row) for row in rows)
-    length = longest + choose.randrange(SPAN_TOKENS)
-    return batch(texts, [*rows, []], length, network.pad_token_id, network.pooling.value)
 
 
 def run_all(folder: Path, network: Architecture, precision: Precision) -> None:

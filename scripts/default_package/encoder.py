@@ -129,17 +129,17 @@ class Architecture:
 
 
 def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor but the word table, which is read by rows. emb.rel: what a
-    distance adds to the scores; q, k, v, ao: attention in and out; qln, kln: norms of a head's
-    queries and keys; aln, aoln: the attention's norm, and one of its output alone; fi, fg, fo:
-    feed-forward in, its gate, out; oln, ooln: its norms; fin.ln: the last norm; dense0 and so on:
-    what is behind the pooling; tok: what gives each token a vector; mlm: the head that guesses
-    masked words, with its norm; words: its last product."""
+    """Name -> shape of every tensor. emb.rel: what a distance adds to the scores; q, k, v, ao:
+    attention in and out; qln, kln: norms of a head's queries and keys; aln, aoln: the attention's
+    norm, and one of its output alone; fi, fg, fo: feed-forward in, its gate, out; oln, ooln: its
+    norms; fin.ln: the last norm; dense0 and so on: what is behind the pooling; tok: what gives each
+    token a vector; mlm: the head that guesses masked words, with its norm; words: its last
+    product."""
     sizes, family, words = architecture.sizes, architecture.family, architecture.words
     hidden, ffn, size = sizes.hidden, sizes.ffn, sizes.head_size
     own, shared = sizes.heads * size, (sizes.key_heads or sizes.heads) * size
-    tables = {"emb.pos": (sizes.positions, hidden), "emb.type": (sizes.type_rows, hidden)}
-    tables |= {"emb.rel": (RELATIVE_BUCKETS, sizes.heads)}
+    tables = {WORD_TABLE: (sizes.vocab_rows, hidden), "emb.pos": (sizes.positions, hidden)}
+    tables |= {"emb.type": (sizes.type_rows, hidden), "emb.rel": (RELATIVE_BUCKETS, sizes.heads)}
     parts = {"q": (own, hidden), "k": (shared, hidden), "v": (shared, hidden), "ao": (hidden, own)}
     parts |= {"qln": (size,), "kln": (size,)}
     parts |= {"fi": (ffn, hidden), "fg": (ffn, hidden), "fo": (hidden, ffn)}
@@ -221,5 +221,4 @@ class Encoder:
     @property
     def weight_count(self) -> int:
         """Numbers of the whole network."""
-        words = self.sizes.vocab_rows * self.sizes.hidden
-        return words + sum(map(math.prod, tensor_shapes(self.architecture).values()))
+        return sum(map(math.prod, tensor_shapes(self.architecture).values()))

@@ -14,21 +14,14 @@ for a span without weights means nothing. A model has the outputs that it has he
 states never leave the graph.
 """
 
-from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import TensorProto, ValueInfoProto, helper
 
 from .encoder import NORM_FLOOR, Encoder, SparseHead
-from .graph_builder import GraphBuilder, WeightStore
 from .layers import COLUMN_AXES, SAME_TEXT, ZERO, Layers
 
-OPSET = 20  # the first with `Gelu` as one operator; `LayerNormalization` is one since 17
-IR_VERSION = 9  # what ONNX 1.15 wrote with opset 20: every reader of the opset accepts it
-PRODUCER = "duovec"  # tells our graphs from others
 TABLE_ROWS = 1 << 14  # rows of the word table that are read at once
 LENGTH_FLOOR = 1e-12
 """Smallest divisor of the L2 normalization, so that a span without weights gives zeros, not NaN."""
@@ -45,44 +38,27 @@ def write(encoder: Encoder, path: Path) -> None:
     architecture = encoder.architecture
     tokens, spans = ["rows", "length"], ["rows", "spans"]
     outputs = [_floats("dense", *spans, architecture.width)]
-    with closing(WeightStore(path)) as store:
-        layers = Layers(store, encoder)
-        hidden = layers.write(_embeddings(layers))
-        _pool(layers, hidden)
-        if encoder.head is not None:
-            _weigh_tokens(layers, hidden, encoder.head)
-            outputs.append(_floats("token_weights", *tokens))
-        if width := architecture.token_width:
-            found = layers.linear(hidden, TOKENS, *layers.numbers("tok"))
-            _normalize(layers, found, "token_vectors")
-            outputs.append(_floats("token_vectors", *tokens, width))
-        if architecture.words:
-            kept = _weigh_words(layers, hidden)
-            outputs.append(helper.make_tensor_value_info(WORDS, TensorProto.INT32, [*spans, kept]))
-            outputs.append(_floats(WEIGHTS, *spans, kept))
+    layers = Layers(path, encoder)
+    hidden = layers.write(_embeddings(layers))
+    _pool(layers, hidden)
+    if encoder.head is not None:
+        _weigh_tokens(layers, hidden, encoder.head)
+        outputs.append(_floats("token_weights", *tokens))
+    if width := architecture.token_width:
+        found = layers.linear(hidden, TOKENS, *layers.numbers("tok"))
+        _normalize(layers, found, "token_vectors")
+        outputs.append(_floats("token_vectors", *tokens, width))
+    if architecture.words:
+        kept = _weigh_words(layers, hidden)
+        outputs.append(helper.make_tensor_value_info(WORDS, TensorProto.INT32, [*spans, kept]))
+        outputs.append(_floats(WEIGHTS, *spans, kept))
     whole_numbers = ("input_ids", "positions", "segments")
     inputs = [helper.make_tensor_value_info(n, TensorProto.INT32, tokens) for n in whole_numbers]
-    save(layers, [*inputs, _floats("span_weights", *spans, "length")], outputs, path)
+    layers.save([*inputs, _floats("span_weights", *spans, "length")], outputs)
 
 
 def _floats(name: str, *shape: str | int) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
-def save(
-    builder: GraphBuilder,
-    inputs: Iterable[ValueInfoProto],
-    outputs: Iterable[ValueInfoProto],
-    path: Path,
-) -> None:
-    """The model around the collected nodes; the file is checked with what lies beside it."""
-    graph = helper.make_graph(builder.nodes, "encoder", inputs, outputs, builder.initializers)
-    opsets = [helper.make_opsetid("", OPSET)]
-    about = {"producer_name": PRODUCER, "ir_version": IR_VERSION}
-    model = helper.make_model(graph, opset_imports=opsets, **about)
-    # The same model gives the same bytes.
-    path.write_bytes(model.SerializeToString(deterministic=True))
-    onnx.checker.check_model(str(path), full_check=True)
 
 
 def _embeddings(g: Layers) -> str:

@@ -1,71 +1,67 @@
-"""Collects what an ONNX graph is made of: nodes, and numbers, of which large ones lie beside it."""
+"""Collects what an ONNX graph is made of, nodes and numbers, and writes it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, numpy_helper
 
 from .errors import PackageError
 
-ENDING = ".data"  # what the name of the second file has more than the graph's
+OPSET = 20  # the first with `Gelu` as one operator; `LayerNormalization` is one since 17
+IR_VERSION = 9  # what ONNX 1.15 wrote with opset 20: every reader of the opset accepts it
+PRODUCER = "duovec"  # tells our graphs from others
 TENSOR_BYTES_MIN = 1 << 16
 """Smaller numbers stay in the graph: shapes and axes must be there for its readers, and norms and
 biases are not worth a page of their own."""
 ALIGNMENT_BYTES = 4096  # every tensor starts a page, so that readers can map it
 
 
-class WeightStore:
-    """Turns numbers into initializers; large ones are written as they come, and not held. OpenVINO
-    maps the second file: its pages are shared by all models and processes that read it. A graph
-    with large tensors inside is copied into the memory of each process, and one above 2 GB cannot
-    be read at all. The file is made when the first large tensor comes."""
-
-    def __init__(self, graph: Path) -> None:
-        self._path = graph.with_name(graph.name + ENDING)
-        self._file: BinaryIO | None = None
-
-    def keep(self, name: str, value: np.ndarray) -> TensorProto:
-        """The initializer `name` with these numbers."""
-        if value.nbytes < TENSOR_BYTES_MIN:
-            return numpy_helper.from_array(np.asarray(value, order="C"), name)
-        self._file = self._file or self._path.open("wb")
-        at = self._file.tell()
-        start = -(-at // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        self._file.write(bytes(start - at))
-        # bf16 is no type of numpy's own: it has no buffer but that of its bytes.
-        self._file.write(np.asarray(value, order="C").view(np.uint8).data)
-        initializer = numpy_helper.from_array(np.empty((0,), value.dtype), name)
-        initializer.dims[:] = value.shape
-        place = {"location": self._path.name, "offset": start, "length": value.nbytes}
-        external_data_helper.set_external_data(initializer, **place)
-        initializer.ClearField("raw_data")
-        return initializer
-
-    def close(self) -> None:
-        """Ends the writing; `keep` is not called any more."""
-        if self._file:
-            self._file.close()
-
-
 class GraphBuilder:
-    """Collects nodes and initializers in f32; every method returns the name of what it made.
-    Numbers go to the store."""
+    """Collects the nodes and initializers, in f32, of the graph that `save` puts at `path`; other
+    methods return the name of what they made. Large numbers are written to a file beside it as they
+    come, and not held. OpenVINO maps that file: its pages are shared by all models and processes
+    that read it. A graph with large tensors inside is copied into the memory of each process, and
+    one above 2 GB cannot be read at all."""
 
-    def __init__(self, store: WeightStore) -> None:
-        self._store = store
+    def __init__(self, path: Path) -> None:
+        self.path, self._beside = path, path.with_name(f"{path.name}.data")
+        self._beside.unlink(missing_ok=True)
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self._numbers: set[str] = set()
+
+    def save(self, inputs: Iterable[ValueInfoProto], outputs: Iterable[ValueInfoProto]) -> None:
+        """The model around the collected nodes; it is checked with what lies beside it."""
+        graph = helper.make_graph(self.nodes, "encoder", inputs, outputs, self.initializers)
+        opsets = [helper.make_opsetid("", OPSET)]
+        about = {"producer_name": PRODUCER, "ir_version": IR_VERSION}
+        model = helper.make_model(graph, opset_imports=opsets, **about)
+        # The same model gives the same bytes.
+        self.path.write_bytes(model.SerializeToString(deterministic=True))
+        onnx.checker.check_model(str(self.path), full_check=True)
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """Stores `value` under `name` as it is."""
         if not np.issubdtype(value.dtype, np.integer) and not np.isfinite(value).all():
             # np.float16 makes an infinity of what is above its largest number.
             raise PackageError(f"tensor {name} has numbers that {value.dtype} cannot hold")
-        self.initializers.append(self._store.keep(name, value))
+        value = np.asarray(value, order="C")
+        is_large = value.nbytes >= TENSOR_BYTES_MIN
+        found = numpy_helper.from_array(np.empty(0, value.dtype) if is_large else value, name)
+        if is_large:
+            with self._beside.open("ab") as file:
+                start = -(-file.tell() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+                file.write(bytes(start - file.tell()))
+                # bf16 is no type of numpy's own: it has no buffer but that of its bytes.
+                file.write(value.view(np.uint8).data)
+            found.dims[:] = value.shape
+            place = {"location": self._beside.name, "offset": start, "length": value.nbytes}
+            external_data_helper.set_external_data(found, **place)
+            found.ClearField("raw_data")
+        self.initializers.append(found)
         return name
 
     def floats(self, name: str, value: np.ndarray | float) -> str:

@@ -1,10 +1,12 @@
 """Writes the layers of an encoder: attention and feed-forward, as its family has them, and what a
 graph makes of `segments`, which positions belong to one text."""
 
+from pathlib import Path
+
 import numpy as np
 
 from .encoder import Encoder, Rotary, relative_buckets, tensor_shapes
-from .graph_builder import GraphBuilder, WeightStore
+from .graph_builder import GraphBuilder
 
 PENALTY = -10000.0
 """Added to the attention scores of other texts: exp() of it is zero, and even with a large negative
@@ -20,8 +22,8 @@ SECOND_HALF = ("turn.half", "turn.end", "turn.axis")  # of a head: start, end an
 class Layers(GraphBuilder):
     """The graph of one encoder; what its layers share is written first."""
 
-    def __init__(self, store: WeightStore, encoder: Encoder) -> None:
-        super().__init__(store)
+    def __init__(self, path: Path, encoder: Encoder) -> None:
+        super().__init__(path)
         self.encoder, self.architecture, self.sizes = encoder, encoder.architecture, encoder.sizes
         self.family, self._scale = self.architecture.family, np.float32(self.sizes.head_size**-0.5)
         self._turns: dict[Rotary, tuple[str, str]] = {}

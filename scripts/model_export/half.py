@@ -6,8 +6,7 @@ and value become one product: one kernel for three, and the widest that the laye
 """
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from default_package.command import clear_left, say
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
 from default_package.graph import TOKENS, WORDS
-from default_package.graph_builder import GraphBuilder, WeightStore
+from default_package.graph_builder import PRODUCER, GraphBuilder
 
 HALVES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
 IS_HALF = "is in 16 bits already: TensorRT takes it as it is"
@@ -41,8 +40,8 @@ class HalfBuilder(GraphBuilder):
     nothing of what it gives, and move half of the bytes. bf16 has the range of f32, and three bits
     fewer than f16."""
 
-    def __init__(self, store: WeightStore, half: Any = np.float16) -> None:
-        super().__init__(store)
+    def __init__(self, path: Path, half: Any = np.float16) -> None:
+        super().__init__(path)
         self._half, self._code = half, helper.np_dtype_to_tensor_dtype(np.dtype(half))
         self._pending: dict[str, np.ndarray] = {}
         """Numbers that are stored in the type of their first reader."""
@@ -54,8 +53,9 @@ class HalfBuilder(GraphBuilder):
         self._pending[name] = np.asarray(value, np.float32)
         return name
 
-    def replay(self, model: onnx.ModelProto, source: Path) -> None:
-        """Writes the nodes of an f32 graph, which lies at `source`, anew."""
+    def replay(self, source: Path) -> None:
+        """Writes the f32 graph of these scripts at `source` anew, and saves it."""
+        model = load(source)
         tables: dict[str, np.ndarray] = {}
         for stored in model.graph.initializer:
             keep = {TensorProto.FLOAT: self.floats, TensorProto.FLOAT16: tables.__setitem__}
@@ -73,6 +73,7 @@ class HalfBuilder(GraphBuilder):
                 self.constant(table, tables[table])
                 rows = super().op("Gather", [table, node.input[1]], f"{output}.stored")
                 self.op("Cast", [rows], output, to=TensorProto.FLOAT)
+        self.save(model.graph.input, model.graph.output)
 
     def _project(self, node: onnx.NodeProto, layer: str, key: str, product: str | None) -> None:
         """A part of the columns of one product, which is made for the first key."""
@@ -141,23 +142,9 @@ def write(encoder: Encoder, path: Path, precision: Precision) -> None:
     single = path if precision is Precision.FP32 else path.with_name("single.onnx")
     graph.write(encoder, single)
     if single != path:
-        convert(single, path, precision)
+        HalfBuilder(path, HALVES[precision]).replay(single)
         for part in path.parent.glob(f"{single.name}*"):
             part.unlink()
-
-
-def convert(source: Path, target: Path, precision: Precision) -> None:
-    """`source`, a graph that these scripts wrote in f32, in 16 bits."""
-    replay(source, target, lambda store: HalfBuilder(store, HALVES[precision]))
-
-
-def replay(source: Path, target: Path, make: Callable[[WeightStore], HalfBuilder]) -> None:
-    """Writes the nodes of an f32 graph anew, as the builder of `make` does."""
-    model = load(source)
-    with closing(WeightStore(target)) as store:
-        builder = make(store)
-        builder.replay(model, source)
-    graph.save(builder, model.graph.input, model.graph.output, target)
 
 
 def add(package: Path, precision: Precision) -> None:
@@ -171,6 +158,9 @@ def add(package: Path, precision: Precision) -> None:
         say(f"{source} {IS_HALF}")
         return
 
+    def write(twin: Path) -> None:
+        HalfBuilder(twin / name, HALVES[precision]).replay(source)
+
     def finish(twin: Path, content: dict[str, Any]) -> dict[str, Any]:
         words = (content["sparse"] or {}).get("words")
         limits = manifest.roomy(checks.LIMITS[precision], words)
@@ -178,7 +168,7 @@ def add(package: Path, precision: Precision) -> None:
         words = vocabulary.read(twin / "tokenizer.json", content["pad_token_id"])
         return checks.added(twin, content, words)
 
-    manifest.add_graph(package, name, lambda twin: convert(source, twin / name, precision), finish)
+    manifest.add_graph(package, name, write, finish)
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -204,7 +194,7 @@ def opened(path: Path) -> onnx.ModelProto:
         raise PackageError(f"{path} is missing: it is no package") from error
     except Exception as error:  # protobuf and the external data reader raise what they like.
         raise PackageError(f"{path} cannot be read: {error}") from error
-    if model.producer_name != graph.PRODUCER:
+    if model.producer_name != PRODUCER:
         raise PackageError(f"{path} was not made by these scripts: export its model again")
     return model
 

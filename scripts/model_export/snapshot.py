@@ -68,7 +68,7 @@ def open_encoder(folder: Path, said: Sentence, headers: Mapping[str, Any] | None
         behind["tok.w"] = _take(found, "weight", (width, sizes.hidden), where)
         behind["tok.b"] = _take(found, "bias", (width,), where)
         architecture = replace(architecture, token_width=width)
-    shapes = {WORD_TABLE: (sizes.vocab_rows, sizes.hidden)} | tensor_shapes(architecture)
+    shapes = tensor_shapes(architecture)
 
     def take(name: str) -> Stored:
         published, sharers = published_name(family, name)

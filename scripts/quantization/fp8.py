@@ -16,8 +16,6 @@ import ml_dtypes
 import numpy as np
 
 from default_package.errors import PackageError
-from default_package.graph_builder import WeightStore
-from model_export import half
 from model_export.half import HalfBuilder
 
 from . import calibration
@@ -66,7 +64,7 @@ def calibrate(source: Path, sequences: list[list[int]]) -> dict[str, Calibrated]
 
 def write(source: Path, target: Path, inputs: dict[str, Calibrated]) -> None:
     """`source`, an f32 graph of these scripts, as `target`."""
-    half.replay(source, target, lambda store: EightBuilder(store, inputs))
+    EightBuilder(target, inputs).replay(source)
 
 
 def scale_of(largest: float) -> np.float16:
@@ -80,8 +78,8 @@ class EightBuilder(HalfBuilder):
     `inputs` has each tensor that they read.
     """
 
-    def __init__(self, store: WeightStore, inputs: Mapping[str, Calibrated]) -> None:
-        super().__init__(store)
+    def __init__(self, path: Path, inputs: Mapping[str, Calibrated]) -> None:
+        super().__init__(path)
         self._inputs = inputs
         self._rounded: set[str] = set()
 

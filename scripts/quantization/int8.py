@@ -6,14 +6,13 @@ further than the others, and would make that range coarse: they are divided, and
 weights multiplied. All that is not in 8 bits stays in the file of the f32 graph's numbers.
 """
 
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from default_package.errors import PackageError
-from default_package.graph_builder import GraphBuilder, WeightStore
+from default_package.graph_builder import GraphBuilder
 from model_export import half
 
 from . import calibration
@@ -101,12 +100,11 @@ def write(source: Path, target: Path, ranges: dict[str, Range]) -> None:
         for stored in model.graph.initializer
         if stored.name in read_by
     }
-    with closing(WeightStore(target)) as store:
-        builder = _Builder(store, ranges)
-        for node in model.graph.node:
-            if node.op_type == "MatMul" and node.input[1] in weights:
-                node.input[:] = builder.rounded(node.input[0], node.input[1], weights)
-            builder.nodes.append(node)
+    builder = _Builder(target, ranges)
+    for node in model.graph.node:
+        if node.op_type == "MatMul" and node.input[1] in weights:
+            node.input[:] = builder.rounded(node.input[0], node.input[1], weights)
+        builder.nodes.append(node)
     kept = [stored for stored in model.graph.initializer if stored.name not in weights]
     model.graph.ClearField("initializer")
     model.graph.ClearField("node")
@@ -118,8 +116,8 @@ def write(source: Path, target: Path, ranges: dict[str, Range]) -> None:
 class _Builder(GraphBuilder):
     """Collects all nodes, those that round among them."""
 
-    def __init__(self, store: WeightStore, ranges: dict[str, Range]) -> None:
-        super().__init__(store)
+    def __init__(self, path: Path, ranges: dict[str, Range]) -> None:
+        super().__init__(path)
         self._ranges = ranges
         self._done: set[str] = set()
 

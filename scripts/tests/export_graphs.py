@@ -48,7 +48,7 @@ def written_in_fp8(encoder: Encoder, folder: Path, largest: float = 8.0) -> Path
     stored = {i.name: i for i in model.graph.initializer}
     widths = {s: stored[weight].dims[0] for weight, s in product_inputs(model).items()}
     inputs = {s: Calibrated(largest, np.eye(w, dtype=np.float32)) for s, w in widths.items()}
-    half.replay(source, folder / "fp8.onnx", lambda store: EightBuilder(store, inputs))
+    EightBuilder(folder / "fp8.onnx", inputs).replay(source)
     return folder / "fp8.onnx"
 
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from default_package import vocabulary
 from default_package.choices import Pooling
-from default_package.encoder import WORD_TABLE, Architecture, Config, Encoder, Words, tensor_shapes
+from default_package.encoder import Architecture, Config, Encoder, Words, tensor_shapes
 from families import BERT, XLM_ROBERTA, Family
 from fixtures import FAMILIES, TINY, random_encoder
 from model_export import sentence, snapshot, stored
@@ -108,7 +108,7 @@ def rounded(value: np.ndarray) -> np.ndarray:
 
 def published(encoder: Encoder, prefix: str) -> dict[str, np.ndarray]:
     family = encoder.architecture.family
-    names = (WORD_TABLE, *tensor_shapes(replace(encoder.architecture, token_width=None)))
+    names = tensor_shapes(replace(encoder.architecture, token_width=None))
     tensors = {
         prefix + published_name(family, n)[0].removeprefix("*"): encoder.tensor(n) for n in names
     }

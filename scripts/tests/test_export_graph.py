@@ -32,7 +32,7 @@ from default_package.checks import LIMITS, Runtime, least_cosine, sparse_distanc
 from default_package.choices import Pooling, Precision
 from default_package.encoder import Encoder
 from default_package.errors import PackageError
-from default_package.graph import IR_VERSION, OPSET
+from default_package.graph_builder import IR_VERSION, OPSET
 from default_package.manifest import roomy
 from default_package.reference import ReferenceEncoder, cosine
 from families import BERT
@@ -232,7 +232,8 @@ def test_a_graph_of_the_time_before_tables_were_cast_gives_the_same_numbers(
 ) -> None:
     single = written(encoder_of(), Precision.FP32, tmp_path)
     cast_rows(single)
-    half_graphs.convert(single, tmp_path / "twin.onnx", precision)
+    half = half_graphs.HALVES[precision]
+    half_graphs.HalfBuilder(tmp_path / "twin.onnx", half).replay(single)
     twin = in_stated_types(tmp_path / "twin.onnx")(packed().inputs)
     other = in_stated_types(written(encoder_of(), precision, tmp_path / "half"))(packed().inputs)
     for name, numbers in other.items():
@@ -285,7 +286,7 @@ def test_inputs_over_the_calibrated_range_stay_finite(tmp_path: Path) -> None:
 def test_an_input_that_was_not_calibrated_is_named(tmp_path: Path) -> None:
     source = written(encoder_of(), Precision.FP32, tmp_path)
     with pytest.raises(PackageError, match=r"did not see embedding\.norm"):
-        half.replay(source, tmp_path / "fp8.onnx", lambda store: EightBuilder(store, {}))
+        EightBuilder(tmp_path / "fp8.onnx", {}).replay(source)
 
 
 def test_what_rounding_loses_is_made_up_by_inputs_that_occur_together() -> None:
