@@ -181,9 +181,8 @@ class ReferenceEncoder:
         centred = source if self._family.rms else source - source.mean(axis=-1, keepdims=True)
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt(variance + self._sizes.layer_norm_epsilon)
-        return self._shifted(
-            scaled * (self._tensor(f"{name}.w") + self._family.norm_adds_one), name
-        )
+        weight = self._tensor(f"{name}.w") + self._family.norm_adds_one
+        return self._shifted(scaled * weight, name)
 
     def _shifted(self, source: np.ndarray, name: str) -> np.ndarray:
         return source + self._tensor(f"{name}.b") if f"{name}.b" in self._names else source

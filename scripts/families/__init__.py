@@ -236,12 +236,10 @@ QWEN3 = Family(
 GEMMA3 = Family(
     name="gemma3",
     model_types=("gemma3_text",),
-    names={
-        "": "emb.word=embed_tokens fin.ln=norm",
+    names=QWEN3.names
+    | {
         "layers.#.": "aln=input_layernorm oln=pre_feedforward_layernorm",
         "layers.#.post_": "aoln=attention_layernorm ooln=feedforward_layernorm",
-        "layers.#.self_attn.": "q=q_proj k=k_proj v=v_proj ao=o_proj qln=q_norm kln=k_norm",
-        "layers.#.mlp.": "fg=gate_proj fi=up_proj fo=down_proj",
     },
     required={
         "hidden_activation": ("gelu_pytorch_tanh", None),

@@ -23,35 +23,29 @@ def run(options: argparse.Namespace) -> None:
             return
     if (most := options.max_tokens) is not None and most < sentence.TOKENS_MIN:
         raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
-    folder = Path(options.model).resolve()
+    folder, revision = Path(options.model).resolve(), kept.revision(options)
     name, key = kept.target(options)
-    if folder.is_dir():
-        export_from(options, folder, name, key)
-    elif options.model.startswith((".", "/", "~")):
-        raise PackageError(f"{folder} is no folder: name that of a model, or a model's hub name")
-    else:
+    if is_of_hub := not folder.is_dir():
+        if options.model.startswith((".", "/", "~")):
+            what = f"{folder} is no folder"
+            raise PackageError(f"{what}: name that of a model, or a model's hub name")
         # Loaded only where there is something to ask of a hub.
         from . import hub
 
-        revision = kept.revision(options)
-        commit = key or hub.resolve(name, revision)
+        key = key or hub.resolve(name, revision)
         with kept.locked(name):
-            folder = hub.fetch(name, commit, options)
-        export_from(options, folder, name, commit)
-        kept.note(name, revision, commit)
-
-
-def export_from(options: argparse.Namespace, folder: Path, name: str, key: str) -> None:
-    """To --out, or where packages of the model `name` are kept, unless it is there already."""
+            folder = hub.fetch(name, key, options)
     if options.out:
         out = options.out.resolve()
         export(options, snapshot_plan(options, folder, out.name), out)
-        return
-    out = kept.place(options, name, key)
-    with kept.locked(name):
-        if not kept.is_whole(out):
-            export(options, snapshot_plan(options, folder, name.split("/")[-1]), out)
-    print(out)
+    else:
+        out = kept.place(options, name, key)
+        with kept.locked(name):
+            if not kept.is_whole(out):
+                export(options, snapshot_plan(options, folder, name.split("/")[-1]), out)
+        print(out)
+    if is_of_hub:
+        kept.note(name, revision, key)
 
 
 def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:

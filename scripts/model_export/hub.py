@@ -15,7 +15,7 @@ from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import HfApi, constants, errors
-from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 
 from default_package import vocabulary
@@ -73,12 +73,14 @@ def fetch(name: str, commit: str, options: argparse.Namespace) -> Path:
             # Sentences name the model and not a folder of the cache.
             text = str(error).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
             raise PackageError(f"{name} at {commit[:12]}: {text}") from error
-        began = sum(part.stat().st_size for part in _blobs(name).glob("*.incomplete"))
+        # Where the library keeps the bytes of a model's files.
+        blobs = folder.parents[1] / "blobs"
+        began = sum(part.stat().st_size for part in blobs.glob("*.incomplete"))
         cure = ": free some room, or name another folder with HF_HOME"
         demand_room(Path(constants.HF_HUB_CACHE), sum(absent.values()) - began, cure)
         for at, (file, size) in enumerate(absent.items(), 1):
             say(f"fetching {file} ({size / 1e6:.0f} MB), {at} of {len(absent)}")
-            _fetch_whole(name, commit, file)
+            _fetch_whole(name, commit, file, blobs)
     return folder
 
 
@@ -118,19 +120,13 @@ def _small_files(name: str, commit: str, patterns: list[str]) -> Path:
         )
 
 
-def _blobs(name: str) -> Path:
-    """Where the library keeps the bytes of a model's files."""
-    model = repo_folder_name(repo_id=name, repo_type="model")
-    return Path(constants.HF_HUB_CACHE) / model / "blobs"
-
-
-def _fetch_whole(name: str, commit: str, file: str) -> None:
+def _fetch_whole(name: str, commit: str, file: str, blobs: Path) -> None:
     """Goes on where an earlier try ended. hf_hub_download deletes its part of a file when it fails.
     So the library's http_get writes to a part that stays, and hf_hub_download finds the whole file
     in its place."""
     url = huggingface_hub.hf_hub_url(name, file, revision=commit)
     about = huggingface_hub.get_hf_file_metadata(url, retry_on_errors=True)
-    blob = _blobs(name) / str(about.etag)
+    blob = blobs / str(about.etag)
     if len(blob.name) == DIGEST_LENGTH and not blob.exists():
         blob.parent.mkdir(parents=True, exist_ok=True)
         part = blob.with_name(f"{blob.name}.incomplete")
