@@ -27,7 +27,8 @@ set -euo pipefail
 
 answer_help "$@"
 need_python
-# What flags.py assigns: a wrong flag is refused before anything is made that takes minutes.
+# What flags.py assigns. Before anything is made that takes minutes, it refuses an unknown flag and
+# a wrong port, engine, precision or package. The program checks the other values.
 arguments=() wishes=() GPU='' package='' engine='' precision=''
 assignments=$(python3 "$ROOT/scripts/model_export/flags.py" "$@") || exit
 eval "$assignments"

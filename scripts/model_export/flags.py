@@ -8,6 +8,7 @@ each of SETTINGS, empty where the user gave none. It needs no packages of Python
 """
 
 import argparse
+import difflib
 import os
 import re
 import shlex
@@ -21,6 +22,12 @@ SWITCHES = ("--no-sparse", "--token-vectors", "--update")
 LIBRARY_DIRS = ("tensorrt_library_dir", "cuda_library_dir")
 SETTINGS = ("package", "engine", "precision", "build_plan", *LIBRARY_DIRS)
 """Those that say what is to be made before a start from a clone."""
+CPU = "--cpu"
+"""A flag of scripts/serve.sh alone."""
+WORDS = {
+    "engine": ("auto", "openvino", "tensorrt", "tensorrt-rtx", "fake"),
+    "precision": ("auto", "f32", "bf16", "f16", "int8", "fp8"),
+}
 TABLE = Path(__file__).resolve().parents[2] / "docs/settings.md"
 
 
@@ -52,10 +59,27 @@ def check_known(arguments: list[str]) -> None:
     for word in words:
         name, equals, _ = word.partition("=")
         if name not in known:
-            raise ValueError(f"{word} is no flag of duovec serve: docs/settings.md lists them")
+            near = difflib.get_close_matches(name, [*known, CPU, *WITH_VALUE, *SWITCHES], 1, 0.75)
+            meant = f" did you mean {near[0]}?" if near else ""
+            lists = "scripts/serve.sh --help and docs/settings.md list them"
+            raise ValueError(f"{word} is no flag of duovec serve:{meant} {lists}")
         # Each takes a value, which may stand behind it.
         if not equals and next(words, None) is None:
             raise ValueError(f"{word} needs a value")
+
+
+def check_values(given: dict[str, str]) -> None:
+    """ValueError for what the program would refuse after all is made. It checks every other value
+    itself, and says the same of these."""
+    for name, words in WORDS.items():
+        if given[name] and given[name] not in words:
+            raise ValueError(f"--{name}: '{given[name]}' is not one of {', '.join(words)}")
+    # Kubernetes sets DUOVEC_PORT=tcp://10.0.0.1:80 beside a service: the program passes it over.
+    port = "" if "://" in given["port"] else given["port"]
+    if port and not (port.isdecimal() and int(port) <= 65535):
+        raise ValueError(f"--port: '{port}' is not a port, 0 to 65535")
+    if (package := given["package"]) and not Path(package, "manifest.json").exists():
+        raise ValueError(f"{package} is not a package: there is no manifest.json in it")
 
 
 def settings(arguments: list[str], *names: str) -> dict[str, str]:
@@ -77,15 +101,17 @@ def main() -> None:
     try:
         wishes, others = split(sys.argv[1:])
         check(wishes, others)
-        # Of scripts/serve.sh alone.
-        arguments = [word for word in others if word != "--cpu"]
+        arguments = [word for word in others if word != CPU]
         check_known(arguments)
+        given = settings(arguments, "port", *SETTINGS)
+        # A package that is made wins over one that a variable or the file names.
+        check_values(given | ({"package": ""} if wishes else {}))
     except ValueError as refusal:
         sys.exit(f"duovec: {refusal}")
     print(f"wishes=({shlex.join(wishes)}) arguments=({shlex.join(arguments)})")
-    print(f"GPU={'false' if '--cpu' in others else 'true'}")
-    for name, value in settings(arguments, *SETTINGS).items():
-        print(f"{name}={shlex.quote(value)}")
+    print(f"GPU={'false' if CPU in others else 'true'}")
+    for name in SETTINGS:
+        print(f"{name}={shlex.quote(given[name])}")
 
 
 if __name__ == "__main__":

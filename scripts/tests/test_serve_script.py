@@ -1,6 +1,7 @@
 """scripts/serve.sh and build_engine.sh with stand-ins for driver, wheels, cargo and binary."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from program_files import SCRIPTS, program, run, shell
+
+from model_export import flags
 
 # What it serves with is told by flags and by variables.
 BINARY = """#!/bin/sh
@@ -186,6 +189,7 @@ def test_the_package_that_was_named_gets_the_graph_that_it_lacks(
     own, half = tmp_path / "own", tmp_path / "half"
     for folder in (own, half):
         folder.mkdir()
+        (folder / "manifest.json").touch()
     (half / "model.bf16.onnx").touch()
     script = repository / "scripts/export_onnx.py"
     # With success: there is nothing to add to a graph in 16 bits.
@@ -203,6 +207,7 @@ def test_no_plan_is_built_of_an_f32_graph_where_the_fp16_graph_cannot_be_added(
     serve: Serve, repository: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "own").mkdir()
+    (tmp_path / "own/manifest.json").touch()
     (repository / "scripts/export_onnx.py").write_text("raise SystemExit('the disk is full')")
     words = ["--tensorrt-library-dir", "/own", "--package", str(tmp_path / "own")]
     done = serve(*words)
@@ -311,6 +316,15 @@ def test_the_package_of_a_name_is_served(serve: Serve, words: list[str], wishes:
         (["--model", "a", "--modle=b"], "--modle=b is no flag of duovec serve"),
         (["--max-itmes", "3"], "--max-itmes is no flag of duovec serve"),
         (["--max-items", "3", "4"], "4 is no flag of duovec serve"),
+        (["--modle", "a"], "did you mean --model? scripts/serve.sh --help"),
+        (["--cpus"], "did you mean --cpu? scripts/serve.sh --help"),
+        (["--max-itmes=3"], "did you mean --max-items? scripts/serve.sh --help"),
+        (["--elsewhere"], "--elsewhere is no flag of duovec serve: scripts/serve.sh --help"),
+        (["--port", "abc"], "--port: 'abc' is not a port, 0 to 65535"),
+        (["--port=99999"], "--port: '99999' is not a port, 0 to 65535"),
+        (["--precision", "int4"], "--precision: 'int4' is not one of auto, f32, bf16, f16, int8"),
+        (["--engine=cpu"], "--engine: 'cpu' is not one of auto, openvino"),
+        (["--package", "nowhere"], "nowhere is not a package: there is no manifest.json in it"),
     ],
 )
 def test_wrong_words_are_said_before_anything_is_made(
@@ -321,6 +335,13 @@ def test_wrong_words_are_said_before_anything_is_made(
     [line] = done.stderr.splitlines()
     assert sentence in line
     assert not (repository / "cargo.log").exists()
+
+
+def test_the_words_that_are_checked_are_those_of_the_program() -> None:
+    for name, words in flags.WORDS.items():
+        row = rf"\| `--{name}` \| [^|]* \| ((?:[a-z0-9-]+,? )*?or [a-z0-9-]+)"
+        [listed] = re.findall(row, flags.TABLE.read_text())
+        assert re.split(",? or |, ", listed) == list(words)
 
 
 FETCHED = "third_party/tensorrt-rtx/lib"
