@@ -25,6 +25,15 @@ set -euo pipefail
 . "$ROOT/scripts/lib/tensorrt.sh"
 . "$ROOT/scripts/lib/gpu.sh"
 
+# say_how_to_use BINARY: a line to copy into another terminal.
+say_how_to_use() {
+    local libraries folder
+    libraries=$(printf %q "$DUOVEC_OPENVINO_LIBRARY_DIR")
+    folder=$(cd "$(dirname "$1")" && printf %q "$PWD")
+    say "to run other commands of duovec, in another terminal:" \
+        "export DUOVEC_OPENVINO_LIBRARY_DIR=$libraries PATH=$folder:\$PATH"
+}
+
 answer_help "$@"
 need_python
 # What flags.py assigns. Before anything is made that takes minutes, it refuses an unknown flag and
@@ -55,6 +64,7 @@ if [ "$GPU" = true ] && has_gpu; then
     if (prepare_gpu "$ready" "$package"); then
         mapfile -t command <"$ready"
         rm -f "$ready"
+        say_how_to_use "${command[0]}"
         say "starting ${command[0]} for the GPU"
         exec env "${command[@]:1}" "${command[0]}" serve "$@"
     fi
@@ -62,5 +72,6 @@ if [ "$GPU" = true ] && has_gpu; then
     say "the GPU is not used, the reason stands above: serving on the CPU"
 fi
 ensure_binary default
+say_how_to_use "$BINARY"
 say "starting $BINARY"
 exec "$BINARY" serve "$@"

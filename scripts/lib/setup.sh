@@ -33,7 +33,7 @@ answer_help() {
 # need_tools: what must be there before anything is made.
 need_tools() {
     command -v cargo >/dev/null ||
-        die "cargo is missing: install Rust (rustup, or Debian's rustup package) and try again"
+        die "cargo is missing: install Rust (rustup, https://rustup.rs) and try again"
     command -v cc >/dev/null ||
         die "a C compiler is missing: install build-essential and try again"
     need_python
@@ -199,11 +199,14 @@ ensure_int8() {
 
 # ensure_binary FEATURES: the binary in BINARY.
 ensure_binary() {
+    local quiet=(--quiet)
     BINARY="${CARGO_TARGET_DIR:-$ROOT/target}/release/duovec"
     if [ ! -e "$BINARY" ] || [ -n "$(newer_sources)" ]; then
-        say "building the release binary (a few minutes the first time)"
+        say "building the release binary (minutes the first time, seconds later)"
+        # cargo's progress is one line of a terminal, but hundreds of lines of a file.
+        [ ! -t 2 ] || quiet=()
     fi
-    (cd "$ROOT" && cargo build --release --locked --quiet --features "$1") ||
+    (cd "$ROOT" && cargo build --release --locked "${quiet[@]}" --features "$1") ||
         die "the release binary could not be built; the reason stands above"
 }
 

@@ -1,6 +1,7 @@
 """scripts/serve.sh and build_engine.sh with stand-ins for driver, wheels, cargo and binary."""
 
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -37,11 +38,17 @@ echo "$*" >>cargo.log
 
 def start(root: Path, script: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Runs a script of `repository`."""
+    variables = variables_of(root)
+    return run("bash", root / "scripts" / script, *words, cwd=root, **variables, **more)
+
+
+def variables_of(root: Path) -> dict[str, str]:
+    """With which the scripts of `repository` find the stand-ins."""
     machine = root.parent
     variables = {"PATH": f"{machine / 'tools'}:{os.environ['PATH']}"}
     variables |= {"DUOVEC_CACHE_DIR": str(machine / "cache")}
     variables |= {"BINARY_TEXT": str(machine / "binary"), "CARGO_TARGET_DIR": str(root / "target")}
-    return run("bash", root / "scripts" / script, *words, cwd=root, **variables, **more)
+    return variables
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def repository(tmp_path: Path) -> Path:
     log = f'echo "$*" >>{tmp_path}/python.log'
     python = program(tmp_path / "python", f'{log}\nexec {sys.executable} "$@"')
     for name, made in {
-        "setup.sh": f"ensure_venv() {{ PYTHON={python}; }}",
+        "setup.sh": f"ensure_venv() {{ PYTHON={python} DUOVEC_OPENVINO_LIBRARY_DIR='/a b'; }}",
         "tensorrt.sh": "ensure_tensorrt() { :; }",
     }.items():
         with (root / "scripts/lib" / name).open("a") as file:
@@ -289,6 +296,36 @@ def test_a_build_is_told_of_only_where_there_is_something_to_build(
     source.parent.mkdir()
     source.touch()
     assert told in serve(cuda=None).stderr
+
+
+def test_a_person_who_waits_for_the_build_sees_cargos_progress(repository: Path) -> None:
+    watched, terminal = pty.openpty()
+    package = {"DUOVEC_PACKAGE": str(repository / "engines/model")}
+    command = ["bash", repository / "scripts/serve.sh", "--cpu"]
+    variables = os.environ | variables_of(repository) | package
+    start(repository, "serve.sh", "--cpu", **package)
+    (repository / "src").mkdir()
+    (repository / "src/main.rs").touch()
+    # The third has nothing to build.
+    for _ in range(2):
+        subprocess.run(command, check=True, env=variables, stderr=terminal, timeout=60)
+    os.close(terminal)
+    os.close(watched)
+    quiet = ["--quiet" in line for line in (repository / "cargo.log").read_text().splitlines()]
+    assert quiet == [True, False, True]
+
+
+def test_a_start_says_how_other_commands_of_the_binary_are_run(
+    serve: Serve, repository: Path, tmp_path: Path
+) -> None:
+    for one in WHEELS["13"]:
+        wheel(tmp_path / "wheels", *one)
+    for done in (serve(cuda=None), serve(cuda="13")):
+        [line] = [line for line in done.stderr.splitlines() if "export " in line]
+        command = "export " + line.partition("export ")[2]
+        shown = f"{command}; command -v duovec; echo $DUOVEC_OPENVINO_LIBRARY_DIR"
+        told = run("bash", "-c", shown).stdout.splitlines()
+        assert told == [str(repository / "target/release/duovec"), "/a b"]
 
 
 @pytest.mark.parametrize(
