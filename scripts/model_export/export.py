@@ -52,6 +52,8 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
     """Builds, checks and puts in place."""
     precision, encoder = Precision(options.precision), plan.encoder
     say(f"exporting {encoder.weight_count / 1e6:.0f} M weights as {precision.value}")
+    if precision is not Precision.FP32:
+        say("16 bits are for GPUs: give --precision fp32 for CPUs, where f32 takes half the memory")
     if encoder.head is None and not encoder.architecture.words:
         say("there is no lexical head: the package will have dense vectors only")
     # What is in 16 bits lies beside what is in f32 for a while.

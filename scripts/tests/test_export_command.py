@@ -86,6 +86,15 @@ def test_a_snapshot_becomes_a_package(
     assert all(abs(weight - own) < 0.005 for (_, weight), own in pairs)
 
 
+@pytest.mark.parametrize("words", [[], ["--precision", "bf16"], ["--precision", "fp32"]])
+def test_who_exports_16_bits_is_told_that_cpus_want_f32(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = snapshots.write(tmp_path / "model", BERT, container="safetensors").folder
+    made(tmp_path / "out", "--model", model, "--pooling", "cls", "--skip-verify", *words)
+    assert ("give --precision fp32" in capsys.readouterr().err) == ("fp32" not in words)
+
+
 def test_the_manifest_has_the_fields_the_server_reads(tmp_path: Path) -> None:
     options = ["--model-id", "bge-m3", "--alias", "BAAI/bge-m3", "--revision", "5617", "--license"]
     options += ["mit", "--query-prompt", "query: ", "--passage-prompt", "passage: "]
