@@ -4,7 +4,9 @@ against the real binary, as a kubelet would use them."""
 from __future__ import annotations
 
 import copy
+import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -16,7 +18,7 @@ import pytest
 
 import programs
 from chart import CHART, CUSTOM, VERSIONS, Object, of_kind, render, template, validate_custom
-from server import BINARY, TINY, ran, wait_for
+from server import BINARY, ROOT, TINY, ran, wait_for
 
 MATRIX = {
     "default": [],
@@ -103,6 +105,7 @@ def test_schemas_refuse_what_is_wrong() -> None:
         ('imagee.tag="1"', "imagee"),
         ('settings={"api-key":"secret"}', "api-key"),
         ('settings={"api-keys":"secret"}', "api-keys"),
+        ('settings={"prot":9}', "prot"),
         ('autoscaling={"kind":"keda","minReplicas":0}', "wakeQuery"),
         ("service.port=80", "port"),
         ('gpu={"enabled":true,"planClaim":"a","planAccess":"ReadWriteOnce"}', "planClaim"),
@@ -112,6 +115,15 @@ def test_schemas_refuse_what_is_wrong() -> None:
 def test_values_that_cannot_work_are_refused(value: str, reason: str) -> None:
     with pytest.raises(AssertionError, match=reason):
         template(value)
+
+
+def test_the_schema_has_the_servers_settings_but_those_that_the_chart_sets_itself() -> None:
+    table = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    own = "host port package tls-cert tls-key api-key api-key-file drain-delay-ms drain-timeout-ms"
+    expected = {"config", *re.findall(r"^\| `--([^`]+)`", table, re.M)} - set(own.split())
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    listed = schema["properties"]["settings"]["propertyNames"]["enum"]
+    assert listed == sorted(expected)
 
 
 def test_releases_that_write_to_one_index_are_compared() -> None:
