@@ -13,6 +13,7 @@ from export_graphs import changed, encoder_of, written
 from export_packages import RANDOM, made, manifest_of, random_model, run
 from export_snapshots import TOKENIZER
 from onnx import TensorProto
+from program_files import SCRIPTS
 
 from default_package import checks, reference, vocabulary
 from default_package.checks import LIMITS, Runtime, batch, check_neighbours, room, sparse_distance
@@ -193,7 +194,8 @@ def test_numbers_near_the_end_of_fp16_are_told_with_what_to_do(tmp_path: Path) -
     [about] = checks.told({"texts": 2} | calm)
 
 
-def test_texts_are_cut_to_what_the_model_takes() -> None:
+def test_texts_are_cut_to_what_the_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "TEXTS", SCRIPTS / "default_package/texts.jsonl")
     words = vocabulary.read(TOKENIZER, 1)
     for tokens_max in (20, 5_000):
         *sentences, together = checks.corpus(words, tokens_max)
@@ -210,7 +212,7 @@ def test_a_package_without_the_numbers_gets_them_with_its_graph_in_16_bits(
     for _ in range(2):
         assert run("--fp16-of-package", out) == 0
         assert manifest_of(out)[checks.LARGEST].keys() == {"texts", *checks.KINDS}
-        assert "largest numbers over 160 texts: scores" in capsys.readouterr().err
+        assert "largest numbers over 17 texts: scores" in capsys.readouterr().err
         # The second time it is read.
         monkeypatch.delattr(checks, "measure", raising=False)
 

@@ -6,9 +6,8 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino
@@ -22,6 +21,7 @@ from default_package import manifest
 from default_package.errors import PackageError
 from default_package.reference import Found
 from quantization import add, fp8, guide, int8, kept, score
+from quantization.guide import make
 from quantization.score import Collection, Embedded, Package, Passage, Query
 
 LANGUAGES = ("de", "en")
@@ -31,10 +31,13 @@ PAGES = Collection(
 )
 
 
-def measure_with_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is fetched."""
-    monkeypatch.setattr(guide, "make", lambda _: PAGES)
-    monkeypatch.setattr(add, "LANGUAGES", LANGUAGES)
+@pytest.fixture(scope="module", autouse=True)
+def pages() -> Iterator[None]:
+    """What graphs are measured with is not fetched."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guide, "make", lambda _: PAGES)
+        patch.setattr(add, "LANGUAGES", LANGUAGES)
+        yield
 
 
 def quantize(package: Path, precision: str, *, quick: bool = False, keep: bool = False) -> None:
@@ -54,7 +57,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(kept, "PATH", folder / "kept.json")
         # Without prompts, as BGE-M3 is.
         made(folder / "plain", *random_model(positions=600, **SIZES), "--precision", "fp32")
-        measure_with_pages(patch)
         shutil.copytree(folder / "plain", folder / "rounded")
         # What an earlier version made is replaced.
         (folder / "rounded/model.int8.xml").write_text("old")
@@ -72,17 +74,7 @@ def package(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 ADDED = ("model.int8.onnx", "model.int8.onnx.data")
 
 
-def change(edit: Callable[[dict[str, Any]], None]) -> None:
-    """Edits what is kept."""
-    content = json.loads(kept.PATH.read_text(encoding="utf-8"))
-    edit(content)
-    kept.PATH.write_text(json.dumps(content), encoding="utf-8")
-
-
-def test_a_package_gets_a_graph_with_what_it_costs(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure_with_pages(monkeypatch)
+def test_a_package_gets_a_graph_with_what_it_costs(package: Path) -> None:
     before = manifest_of(package)
     for _ in range(2):
         quantize(package, "fp8")
@@ -150,33 +142,34 @@ def test_kept_results_give_the_graph_that_was_measured_without_measuring(
         assert digests(package) == digests(both / "rounded")
 
 
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda kept: kept["sources"].clear(), r"quantize_package.py --package \S+ \(minutes\)$"),
+        # The graph was rounded in another way.
+        (
+            lambda kept: kept["ranges"]["embedding.norm"].update(largest=4.0),
+            r"not the one .*--keep$",
+        ),
+        (lambda kept: kept["retrieval"][0]["int8"].update(sparse=0.98), r"sparse .* en is 0\.98"),
+    ],
+)
 def test_results_of_another_graph_are_refused_with_what_to_run(
-    package: Path, monkeypatch: pytest.MonkeyPatch
+    package: Path, edit: Callable[[dict], None], message: str
 ) -> None:
-    before = digests(package)
-    change(lambda content: content["sources"].update({"model.onnx.data": "0" * 64}))
-    command = rf"scripts/quantize_package.py --package {package} \(minutes\)$"
-    with pytest.raises(PackageError, match=command):
+    before, content = digests(package), json.loads(kept.PATH.read_text(encoding="utf-8"))
+    edit(content)
+    kept.PATH.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(PackageError, match=message):
         quantize(package, "int8", quick=True)
     assert digests(package) == before
-    # That command measures, where nobody asked for what is kept.
-    measure_with_pages(monkeypatch)
+
+
+def test_a_graph_that_nothing_is_kept_of_is_measured(package: Path) -> None:
+    content = json.loads(kept.PATH.read_text(encoding="utf-8"))
+    kept.PATH.write_text(json.dumps(content | {"sources": {}}), encoding="utf-8")
     quantize(package, "int8")
     assert "quantized" in manifest_of(package)
-
-
-def test_results_of_a_graph_that_was_rounded_in_another_way_are_refused(package: Path) -> None:
-    before = digests(package)
-    change(lambda content: content["ranges"]["embedding.norm"].update({"largest": 4.0}))
-    with pytest.raises(PackageError, match=r"not the one .*quantize_package.py --keep$"):
-        quantize(package, "int8", quick=True)
-    assert digests(package) == before
-
-
-def test_results_that_lose_too_much_are_refused(package: Path) -> None:
-    change(lambda content: content["retrieval"][0]["int8"].update({"sparse": 0.98}))
-    with pytest.raises(PackageError, match=r"sparse vectors on .* guide, de, en is 0\.98"):
-        quantize(package, "int8", quick=True)
 
 
 def test_what_the_repository_keeps_is_of_a_graph_that_is_good_enough() -> None:
@@ -271,15 +264,15 @@ def test_lexical_scores_sum_products_of_shared_ids() -> None:
     assert score.sparse_scores(query, pool).tolist() == [0.25, 0.25, 0.0]
 
 
-@pytest.mark.parametrize(("after", "kept"), [(0.5, True), (0.396, True), (0.395, False)])
-def test_a_graph_that_loses_more_than_a_hundredth_is_refused(after: float, kept: bool) -> None:
-    entry = {"collection": "c", "f32": {"dense": 0.5, "sparse": 0.4}}
-    entry["int8"] = {"dense": 0.5, "sparse": after}
-    if kept:
-        score.demand_little_loss(entry, "int8")
-        return
+def test_a_graph_that_loses_more_than_a_hundredth_is_refused() -> None:
+    def demand(sparse: float) -> None:
+        exact, rounded = {"dense": 0.5, "sparse": 0.4}, {"dense": 0.5, "sparse": sparse}
+        score.demand_little_loss({"collection": "c", "f32": exact, "int8": rounded}, "int8")
+
+    demand(0.5)
+    demand(0.396)
     with pytest.raises(PackageError, match="nDCG@10 of sparse vectors on c is 0.395"):
-        score.demand_little_loss(entry, "int8")
+        demand(0.395)
 
 
 def test_untranslated_text_is_noticed() -> None:
@@ -355,7 +348,7 @@ def test_questions_are_asked_in_the_languages_that_are_measured(
     }
     section = {lang: GuideSection(heading, [prose[lang]]) for lang, heading in own.items()}
     monkeypatch.setattr(guide, "load", lambda: {"a#1": section})
-    found = guide.make(["de", "en"])
+    found = make(["de", "en"])
     assert [(one.lang, one.text.strip()) for one in found.passages] == [
         (lang, prose[lang].strip()) for lang in ("de", "en")
     ]
