@@ -8,8 +8,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program_files import SCRIPTS, program, run
@@ -35,6 +37,13 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs that are found first."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
+    return tmp_path / "tools"
+
+
+@pytest.fixture
 def make(tmp_path: Path, model: Path) -> Make:
     """Checks of a package with a binary that does what the text says."""
     (model / "manifest.json").write_text("{}")
@@ -55,41 +64,36 @@ def make(tmp_path: Path, model: Path) -> Make:
     return checks
 
 
-class Sections:
-    """Takes the place of what runs in sections: tells what ran, one of which raises."""
+def replaced(patch: pytest.MonkeyPatch, broken: str, places: dict[Any, Iterable[str]]) -> list[str]:
+    """What is in these places of owners only tells that it ran, in this list, and one raises."""
+    ran: list[str] = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-        self.ran: list[str] = []
-        self.monkeypatch, self.broken = monkeypatch, broken
+    def section(name: str, *_: object, **__: object) -> bool:
+        ran.append(name)
+        if name == broken:
+            raise KeyError("what was read is not there")
+        return True
 
-    def replace(self, owner: object, names: list[str]) -> None:
-        """Replaces them where they are looked up."""
+    for owner, names in places.items():
         for name in names:
-
-            def section(*_: object, name: str = name, **__: object) -> bool:
-                self.ran.append(name)
-                if name == self.broken:
-                    raise KeyError("what was read is not there")
-                return True
-
-            self.monkeypatch.setattr(owner, name, section)
+            patch.setattr(owner, name, partial(section, name))
+    return ran
 
 
 @pytest.mark.parametrize("broken", sorted({*FIRST, *OF_PACKAGE, *ON_STANDIN}))
 def test_a_section_that_raises_fails_and_the_others_run(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    sections, of_module = Sections(monkeypatch, broken), ["captures", "fault"]
-    of_package = [] if broken == "plan" else OF_PACKAGE
-    ran = [*FIRST, *of_package, *ON_STANDIN, "sanitizer"]
-    sections.replace(standins, of_module)
-    sections.replace(Checks, [name for name in {*ran, *OF_PACKAGE} if name not in of_module])
+    of_package, of_module = [] if broken == "plan" else OF_PACKAGE, {"captures", "fault"}
+    wanted = [*FIRST, *of_package, *ON_STANDIN, "sanitizer"]
+    of_checks = {*wanted, *OF_PACKAGE} - of_module
+    ran = replaced(monkeypatch, broken, {standins: of_module, Checks: of_checks})
     monkeypatch.setattr(standins, "prepare", lambda checks, _: checks)
     assert not make().all()
     report = (tmp_path / "report.md").read_text()
-    assert f"0 checks passed, {ran.count(broken)} failed.\n" in report
+    assert f"0 checks passed, {wanted.count(broken)} failed.\n" in report
     assert "KeyError: 'what was read is not there'" in report
-    assert sections.ran == ran
+    assert ran == wanted
 
 
 @pytest.mark.parametrize("broken", ["TemporaryDirectory", "prepare", "parts"])
@@ -97,7 +101,7 @@ def test_what_raises_before_the_sections_on_the_stand_in_leaves_a_report(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     monkeypatch.setattr(standins, "prepare", lambda checks, _: checks)
-    Sections(monkeypatch, broken).replace(standins, [broken])
+    replaced(monkeypatch, broken, {standins: [broken]})
     assert not make("exit 1").all()
     report = (tmp_path / "report.md").read_text()
     assert "- FAIL CUDA under a stand-in for TensorRT: rows: KeyError" in report
@@ -134,12 +138,11 @@ def test_a_killed_check_leaves_what_it_has_found(tmp_path: Path) -> None:
 
 
 def test_clocks_and_power_are_read_while_something_runs(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, tools: Path, tmp_path: Path
 ) -> None:
     read = "echo '1980, 640.5, 55, 98, 2000'; echo '210, [N/A], 40, 0, 500'"
     said = tmp_path / "said"
-    program(tmp_path / "smi/nvidia-smi", f"{read}; touch {said}; exec sleep 60")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
+    program(tools / "nvidia-smi", f"{read}; touch {said}; exec sleep 60")
     checks = make()
     with samples(checks.report):
         wait_for("numbers", said.exists)
@@ -150,11 +153,10 @@ def test_clocks_and_power_are_read_while_something_runs(
 
 
 def test_a_server_that_does_not_start_ends_the_reading_of_clocks(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, tools: Path, tmp_path: Path
 ) -> None:
     mark = tmp_path / "pid"
-    program(tmp_path / "smi/nvidia-smi", f"echo $$ >{mark}; exec sleep 60")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'smi'}:{os.environ['PATH']}")
+    program(tools / "nvidia-smi", f"echo $$ >{mark}; exec sleep 60")
     checks = make(f"until [ -s {mark} ]; do sleep 0.05; done; echo cannot load >&2; exit 1")
     with pytest.raises(RuntimeError, match="the server did not become ready:\ncannot load"):
         checks.served(tmp_path / "model")
@@ -326,10 +328,8 @@ def test_carried_libraries_are_taken(tmp_path: Path, libraries: list[str], flavo
     assert named in calls.read_text()
 
 
-def test_wrk_may_have_its_library_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(program(tmp_path / "tools/wrk", "").parent))
-    assert Wrk.found().environment.get("LD_LIBRARY_PATH") != str(tmp_path / "tools")
-    (tmp_path / "tools" / LIBRARY).touch()
-    assert Wrk.found().environment["LD_LIBRARY_PATH"] == str(tmp_path / "tools")
+def test_wrk_may_have_its_library_beside_it(tools: Path) -> None:
+    program(tools / "wrk", "")
+    assert Wrk.found().environment.get("LD_LIBRARY_PATH") != str(tools)
+    (tools / LIBRARY).touch()
+    assert Wrk.found().environment["LD_LIBRARY_PATH"] == str(tools)

@@ -2,13 +2,9 @@
 
 import argparse
 import base64
-import itertools
 import json
 import math
 import random
-import socket
-import threading
-import time
 from array import array
 from collections import Counter
 from pathlib import Path
@@ -17,7 +13,7 @@ import numpy as np
 import pytest
 
 from default_package.errors import PackageError
-from http_bench import against, figures, scenarios, single, tables, texts, vectors
+from http_bench import against, figures, scenarios, tables, texts, vectors
 from http_bench.__main__ import address
 from http_bench.rows import Row, overload_row, single_row, unexpected
 from http_bench.vectors import BASE64, FLOATS, ROUTE, Target
@@ -158,16 +154,13 @@ def test_figures_pass_miss_or_were_not_seen() -> None:
 
 
 def test_engine_time_is_the_mean_of_the_smallest_shape_that_holds_the_text() -> None:
-    def bench(factor: float) -> dict:
-        shapes = [(1, 16, 2.0), (1, 32, 3.0), (4, 16, 9.0), (64, 32, 99.0)]
-        return {
-            "shapes": [
-                {"rows": rows, "length": length, "median_ms": ms * factor}
-                for rows, length, ms in shapes
-            ]
-        }
-
-    times = figures.shape_times([bench(1), bench(2)])
+    shapes = [(1, 16, 2.0), (1, 32, 3.0), (4, 16, 9.0), (64, 32, 99.0)]
+    names = ("rows", "length", "median_ms")
+    benches = [
+        {"shapes": [dict(zip(names, (*shape, ms * factor), strict=True)) for *shape, ms in shapes]}
+        for factor in (1, 2)
+    ]
+    times = figures.shape_times(benches)
     assert [figures.engine_time(times, tokens) for tokens in (16, 17)] == [3.0, 4.5]
     assert math.isnan(figures.engine_time(times, 33))
     assert figures.largest_batch(times, 64) == 13.5
@@ -232,18 +225,11 @@ def test_both_servers_are_asked_for_the_same_form_of_vectors() -> None:
 def test_ratios_above_one_are_in_our_favour() -> None:
     one = (row("duovec", "", 1, 1, 240, 10.0), row("other", "", 1, 1, 50, 80.0))
     many = (row("duovec", "", 4, 32, 300, 10.0), row("other", "", 4, 32, 100, 40.0))
-    found = tables.lines([one, many])
-    assert [line[0] for line in found] == [
-        "1 client x 1 text",
-        "",
-        "",
-        "4 clients x 32 texts",
-        "",
-        "",
-    ]
-    assert [line[1] for line in found] == ["texts/s", "p50 ms", "p99 ms"] * 2
-    assert [line[4] for line in found] == ["4.80", "8.00", "8.00", "3.00", "4.00", "4.00"]
-    assert found[3][5] == "3.00 to 3.00"
+    loads, names, _, _, ratios, rounds = zip(*tables.lines([one, many]), strict=True)
+    assert loads == ("1 client x 1 text", "", "", "4 clients x 32 texts", "", "")
+    assert names == ("texts/s", "p50 ms", "p99 ms") * 2
+    assert ratios == ("4.80", "8.00", "8.00", "3.00", "4.00", "4.00")
+    assert rounds[3] == "3.00 to 3.00"
 
 
 def test_failures_are_a_line_and_what_cannot_be_told_a_dash() -> None:
@@ -354,41 +340,3 @@ def test_request_is_whole_http_and_headers_are_found_in_any_case() -> None:
     answered = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\n\r\nretry-after: 9"
     assert header(answered, "retry-after") == "3"
     assert header(answered, "content-length") is None
-
-
-def answered(timing: str, content: bytes = b"{}") -> bytes:
-    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(content)}\r\n{timing}date: now\r\n\r\n"
-    return head.encode() + content
-
-
-def test_the_stage_compute_is_read_from_the_head_only() -> None:
-    timing = "server-timing: parse;dur=0.036, compute;dur=7.020, select;dur=0.003\r\n"
-    assert single.compute_seconds(answered(timing)) == pytest.approx(0.00702)
-    last = "Server-Timing: recompute;dur=9, compute;dur=12345.678\r\n"
-    assert single.compute_seconds(answered(last)) == pytest.approx(12.345678)
-    assert single.compute_seconds(answered("", b"compute;dur=1.000\r\n\r\n")) is None
-    assert single.compute_seconds(b"compute;dur=1.000") is None
-
-
-def test_one_client_pairs_each_latency_with_compute_of_the_same_answer() -> None:
-    def serve(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            # Every other request takes ten times as long.
-            for milliseconds in itertools.cycle((2, 20)):
-                if not connection.recv(1 << 16):
-                    return
-                time.sleep(milliseconds / 1e3)
-                timing = f"server-timing: queue;dur=9.000, compute;dur={milliseconds}.000\r\n"
-                connection.sendall(answered(timing))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=serve, args=(listener,), daemon=True)
-        server.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        found = single.run(url, [b"a", b"b", b"c"], 1)
-    told = [compute for _, compute in found]
-    assert told == list(itertools.islice(itertools.cycle((0.002, 0.02)), len(found)))
-    assert len(found) > 3 and all(took > compute for took, compute in found)
-    server.join(10)
-    assert not server.is_alive()

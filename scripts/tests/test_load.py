@@ -1,6 +1,8 @@
-"""The parts of scripts/edge_bench.sh and scripts/soak.sh that need no server of ours."""
+"""The parts of scripts/edge_bench.sh and scripts/soak.sh that need no server of ours, and the one
+client of scripts/bench_http.sh."""
 
 import asyncio
+import itertools
 import math
 import multiprocessing
 import random
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from edge_bench import clients, measured
+from http_bench import single
 from load import aside
 from load.connection import Answer, Broken, Connection
 from load.open_loop import Asked
@@ -200,27 +203,22 @@ ALLOWED = 0.05
 
 
 @pytest.mark.parametrize(
-    ("leak_mb_per_round", "from_round", "change", "least", "most"),
+    ("megabytes", "least", "most"),
     [
         # A slow leak is seen through the scatter, and scatter alone is no growth.
-        (0.3, 0, lambda megabytes: megabytes, ALLOWED, 1.0),
-        (0.0, 0, lambda megabytes: megabytes, -ALLOWED, ALLOWED),
+        (lambda number, settled: settled + 0.3 * number, ALLOWED, 1.0),
+        (lambda _, settled: settled, -ALLOWED, ALLOWED),
         # A step that stays is growth, and so is a peak that has not gone back at the end.
-        (0.0, 8, lambda megabytes: megabytes + 4, ALLOWED, 1.0),
-        (0.0, 19, lambda _: 90.0, ALLOWED, 1.0),
+        (lambda number, settled: settled + 4 * (number >= 8), ALLOWED, 1.0),
+        (lambda number, settled: 90.0 if number == 19 else settled, ALLOWED, 1.0),
     ],
 )
 def test_growth_from_the_first_rests_to_the_last(
-    leak_mb_per_round: float,
-    from_round: int,
-    change: Callable[[float], float],
-    least: float,
-    most: float,
+    megabytes: Callable[[int, float], float], least: float, most: float
 ) -> None:
     """Of the default's twenty, whose memory scatters by as much as a server's was seen to."""
     chance = random.Random(1)
-    samples = [54 + leak_mb_per_round * number + chance.uniform(-3, 3) for number in range(20)]
-    samples[from_round:] = map(change, samples[from_round:])
+    samples = [megabytes(number, 54 + chance.uniform(-3, 3)) for number in range(20)]
     assert least < growth(samples) < most
     assert growth(samples[:1]) == 0
 
@@ -244,3 +242,40 @@ def test_what_an_answer_tells_is_its_code_or_its_beginning() -> None:
     assert Answer(503, b"", refused).told == "no_worker"
     assert Answer(200, b"", b'{"data":[]}').told == '{"data":[]}'
     assert Answer(502, b"", b"<html>\xff").told == "<html>\ufffd"
+
+
+def answered(timing: str, content: bytes = b"{}") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(content)}\r\n{timing}date: now\r\n\r\n"
+    return head.encode() + content
+
+
+def test_the_stage_compute_is_read_from_the_head_only() -> None:
+    timing = "server-timing: parse;dur=0.036, compute;dur=7.020, select;dur=0.003\r\n"
+    assert single.compute_seconds(answered(timing)) == pytest.approx(0.00702)
+    last = "Server-Timing: recompute;dur=9, compute;dur=12345.678\r\n"
+    assert single.compute_seconds(answered(last)) == pytest.approx(12.345678)
+    assert single.compute_seconds(answered("", b"compute;dur=1.000\r\n\r\n")) is None
+    assert single.compute_seconds(b"compute;dur=1.000") is None
+
+
+def test_one_client_pairs_each_latency_with_compute_of_the_same_answer() -> None:
+    closed = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Every other request takes ten times as long.
+        for milliseconds in itertools.cycle((2, 20)):
+            if not await reader.read(1 << 16):
+                return closed.set()
+            await asyncio.sleep(milliseconds / 1e3)
+            timing = f"server-timing: queue;dur=9.000, compute;dur={milliseconds}.000\r\n"
+            writer.write(answered(timing))
+
+    async def client(url: str) -> list[tuple[float, float | None]]:
+        pairs = await asyncio.to_thread(single.run, url, [b"a", b"b", b"c"], 0.3)
+        await asyncio.wait_for(closed.wait(), 10)
+        return pairs
+
+    found = served(handler, client)
+    told = [compute for _, compute in found]
+    assert told == list(itertools.islice(itertools.cycle((0.002, 0.02)), len(found)))
+    assert len(found) > 3 and all(took > compute for took, compute in found)

@@ -47,23 +47,21 @@ def test_the_first_start_makes_the_package_and_later_ones_only_read(
     assert server.prepare(["serve"]) == defaults and machine == []
 
 
-@pytest.mark.parametrize("way", ["flag", "variable", "file", "word"])
 def test_nothing_is_made_where_the_user_names_a_package(
-    way: str, machine: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    machine: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    arguments = ["embed", "texts.jsonl", "--out", "vectors"]
-    if way == "flag":
-        arguments += ["--package", "mine"]
-    elif way == "variable":
-        monkeypatch.setenv("DUOVEC_PACKAGE", "mine")
-    elif way == "word":
-        (tmp_path / "manifest.json").touch()
-        arguments = ["bench", "--json", str(tmp_path)]
-    else:
-        file = tmp_path / "my.toml"
-        file.write_text('package = "mine"\n')
-        arguments += [f"--config={file}"]
-    assert list(server.prepare(arguments)) == ["DUOVEC_DEFAULT_OPENVINO_LIBRARY_DIR"]
+    monkeypatch.chdir(tmp_path)
+    Path("manifest.json").touch()
+    Path("my.toml").write_text('package = "mine"\n')
+    embed, only = (
+        ["embed", "texts.jsonl", "--out", "vectors"],
+        "DUOVEC_DEFAULT_OPENVINO_LIBRARY_DIR",
+    )
+    for named in (["--package", "mine"], ["--config=my.toml"]):
+        assert list(server.prepare([*embed, *named])) == [only]
+    assert list(server.prepare(["bench", "--json", "."])) == [only]
+    monkeypatch.setenv("DUOVEC_PACKAGE", "mine")
+    assert list(server.prepare(embed)) == [only]
     assert machine == []
 
 
