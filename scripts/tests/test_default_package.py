@@ -101,7 +101,7 @@ def test_a_graph_is_added_to_the_package_as_others_left_it(
         return lock
 
     def ended(said: str) -> None:
-        if "waiting" in said:
+        if said == f"waiting for another process that changes {place}":
             place.rename(tmp_path / "replaced")
             make(about | {"plans": ["a plan"]}).close()
             server.close()
@@ -124,7 +124,10 @@ def test_a_graph_is_added_to_the_package_as_others_left_it(
 
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_a_graph_is_added_wherever_the_package_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_plain: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_plain: bool,
 ) -> None:
     """Also on a disk that knows neither links nor locks."""
     place, weights = tmp_path / "package", "model.onnx.data"
@@ -143,6 +146,7 @@ def test_a_graph_is_added_wherever_the_package_is(
     assert (place / ".cache/of/others").read_text() == "a note"
     assert (place / weights).read_text() == "many"
     assert ((place / weights).stat().st_ino == number) == is_plain
+    assert (f"no lock on {place}" not in capsys.readouterr().err) == is_plain
 
 
 def test_a_mount_point_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import export_snapshots as snapshots
 import numpy as np
@@ -20,6 +21,7 @@ from export_packages import (
     refusal,
     refused,
     run,
+    unchecked,
 )
 from export_snapshots import change, wordpiece
 from tokenizers import models, pre_tokenizers, processors
@@ -33,6 +35,21 @@ from default_package.reference import ReferenceEncoder, cosine, select_sparse
 from families import BERT, XLM_ROBERTA, Family
 from fixtures import FAMILIES
 from model_export.export import published_license
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package in f32 whose graph was checked and measured."""
+    folder = tmp_path_factory.mktemp("plain")
+    made(folder, *RANDOM, "--precision", "fp32")
+    return folder
+
+
+@pytest.fixture
+def package(plain: Path, tmp_path: Path) -> Path:
+    """One of its own for each test."""
+    return shutil.copytree(plain, tmp_path / "engines/mine")
+
 
 FIELDS = """format_version model_id aliases revision license hidden_size vocab_size max_input_tokens
 pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimensions prompts
@@ -126,7 +143,7 @@ def test_every_run_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
         found.append(digests(out))
     assert found[0] == found[1]
     assert found[2].keys() - found[0].keys() == {"model.onnx.data"}
-    made(tmp_path / "0" / "same", *random_model(seed=1))
+    made(tmp_path / "0" / "same", *random_model(seed=1), "--skip-verify")
     assert digests(tmp_path / "0" / "same")["model.onnx"] != found[0]["model.onnx"]
 
 
@@ -146,19 +163,13 @@ def test_a_package_that_fails_its_check_is_not_kept(
 
 
 def test_an_interrupted_export_leaves_the_old_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "mine"
-    made(out, *RANDOM)
-    whole = digests(out)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(checks, "run_all", interrupted)
-    assert run(*random_model(seed=5), "--out", out) == 130
-    assert digests(out) == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    whole = digests(package)
+    monkeypatch.setattr(checks, "run_all", Mock(side_effect=KeyboardInterrupt))
+    assert run(*random_model(seed=5), "--out", package) == 130
+    assert digests(package) == whole
+    assert [path.name for path in package.parent.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +178,6 @@ def test_an_interrupted_export_leaves_the_old_package(
         (["--model", "./absent", "--out", "x"], "is no folder"),
         (["--model", "..", "--out", "x"], "config.json is missing"),
         (["--model", "a/b", "--max-tokens", "2"], "--max-tokens is 2: at least 3 are needed"),
-        (["--model", "a b", "--out", "x"], "neither a folder nor the name of a model"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
@@ -238,7 +248,7 @@ def test_a_decoder_with_one_special_token_is_exported(
         [processors.ByteLevel(), processors.TemplateProcessing(template, None, special)]
     )
     (model / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
-    manifest = made(tmp_path / "out", "--model", model, "--precision", "fp32")
+    manifest = unchecked(model)
     assert manifest["pooling"] == "last"
     assert (manifest["bos_token_id"], manifest["eos_token_id"]) == around
     ids = manifest["canary"]["token_ids"]
@@ -259,9 +269,8 @@ def test_bytes_are_never_unknown_and_other_pieces_may_be() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_a_graph_in_16_bits_is_added_to_a_package(tmp_path: Path, precision: str) -> None:
-    out = tmp_path / "engines" / "mine"
-    before, old = made(out, *RANDOM, "--precision", "fp32"), digests(out)
+def test_a_graph_in_16_bits_is_added_to_a_package(package: Path, precision: str) -> None:
+    out, before, old = package, manifest_of(package), digests(package)
     (out / "some.plan").write_bytes(b"plan")
     first = None
     for _ in range(2):
@@ -290,7 +299,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
 ) -> None:
     out = tmp_path / "mine"
     monkeypatch.setattr(graph_builder, "TENSOR_BYTES_MIN", 512)
-    made(out, *RANDOM, "--precision", "fp32", "--no-sparse")
+    made(out, *RANDOM, "--precision", "fp32", "--no-sparse", "--skip-verify")
     for _ in range(2):
         assert run("--fp16-of-package", out) == 0
         check_files(out)
@@ -308,7 +317,7 @@ def test_a_package_with_numbers_beside_its_graph_gets_an_f16_graph(
 def test_a_package_in_16_bits_needs_no_f16_graph(
     tmp_path: Path, precision: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made(tmp_path / "mine", *RANDOM, "--precision", precision)
+    made(tmp_path / "mine", *RANDOM, "--precision", precision, "--skip-verify")
     whole = digests(tmp_path / "mine")
     capsys.readouterr()
     assert run("--fp16-of-package", tmp_path / "mine") == 0
@@ -317,11 +326,9 @@ def test_a_package_in_16_bits_needs_no_f16_graph(
     assert digests(tmp_path / "mine") == whole
 
 
-def test_a_failed_f16_graph_leaves_the_package(tmp_path: Path) -> None:
-    out = tmp_path / "engines" / "mine"
-    made(out, *RANDOM, "--precision", "fp32")
-    single = (out / "model.onnx").read_bytes()
-    manifest = made(out, *RANDOM, "--precision", "fp16")
+def test_a_failed_f16_graph_leaves_the_package(package: Path) -> None:
+    out, single = package, (package / "model.onnx").read_bytes()
+    manifest = made(out, *RANDOM, "--precision", "fp16", "--skip-verify")
     whole = digests(out)
     assert "is in 16 bits already" in refusal("--bf16-of-package", out)
     assert digests(out) == whole
@@ -338,6 +345,6 @@ def test_a_failed_f16_graph_leaves_the_package(tmp_path: Path) -> None:
     change(out / "manifest.json", format_version=1)
     said = refusal("--fp16-of-package", out)
     assert "has format_version 1, 2 is needed: make it again with" in said
-    said = refusal("--fp16-of-package", tmp_path / "absent")
+    said = refusal("--fp16-of-package", out.parent / "absent")
     assert "manifest.json is missing: name the folder of a package" in said
-    assert [path.name for path in tmp_path.iterdir()] == ["engines"]
+    assert [path.name for path in out.parent.iterdir()] == ["mine"]

@@ -1,12 +1,10 @@
 """Models by name: what is fetched from a hub, kept, gone on with and refused."""
 
-import errno
 import fcntl
 import json
 import resource
 import shutil
 import sys
-import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -26,12 +24,14 @@ from huggingface_hub.utils._http import default_client_factory
 from program_files import SCRIPTS
 from program_files import run as run_program
 
+from default_package import command
 from default_package.choices import Pooling
 from default_package.errors import PackageError
 from model_export import kept
 
 WEIGHTS = "model.safetensors"
 CHUNK = 1000
+FLAGS = ("--precision", "fp32", "--skip-verify")
 CARD = "---\nlicense: mit\n---\n"
 Files = dict[str, bytes]
 
@@ -57,6 +57,8 @@ def hub(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
     monkeypatch.setattr(constants, "ENDPOINT", fake_hub.URL)
+    # Nobody waits before the next try.
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     template = f"{fake_hub.URL}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     hub = FakeHub()
@@ -69,13 +71,13 @@ def hub(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def export(*words: str, model: str = NAME) -> Path:
     """The package that the command prints."""
     with redirect_stdout(StringIO()) as said:
-        assert run("--model", model, "--precision", "fp32", *words) == 0
+        assert run("--model", model, *FLAGS, *words) == 0
     return Path(said.getvalue().strip())
 
 
 def refused(*words: str, model: str = NAME) -> str:
     """The last line of what it says."""
-    return refusal("--model", model, "--precision", "fp32", *words).splitlines()[-1]
+    return refusal("--model", model, *FLAGS, *words).splitlines()[-1]
 
 
 def test_a_name_is_enough_and_the_second_start_asks_nobody(hub: FakeHub, tmp_path: Path) -> None:
@@ -92,8 +94,8 @@ def test_a_name_is_enough_and_the_second_start_asks_nobody(hub: FakeHub, tmp_pat
     assert not hub.leaked
     hub.requests.clear()
     # An interpreter without packages, as a command has that only looks for what is kept.
-    command = [sys.executable, "-S", "-s", SCRIPTS / "export_onnx.py", "--precision", "fp32"]
-    again = run_program(*command, "--model", NAME, HF_ENDPOINT=fake_hub.URL)
+    bare = [sys.executable, "-S", "-s", SCRIPTS / "export_onnx.py", *FLAGS, "--model", NAME]
+    again = run_program(*bare, HF_ENDPOINT=fake_hub.URL)
     assert (again.stdout, again.stderr) == (f"{package}\n", "")
     assert export() == package
     assert export(model=f"{NAME}@{commit}") == package
@@ -139,10 +141,7 @@ def kept_of(size: int) -> int:
     return size // 2 // CHUNK * CHUNK
 
 
-def test_a_connection_that_is_cut_goes_on(
-    hub: FakeHub, files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+def test_a_connection_that_is_cut_goes_on(hub: FakeHub, files: Files) -> None:
     hub.cuts = 2
     export()
     first = kept_of(len(files[WEIGHTS]))
@@ -154,13 +153,10 @@ def test_a_connection_that_is_cut_goes_on(
 def test_an_interrupted_download_goes_on_with_the_next_run(
     hub: FakeHub, files: Files, monkeypatch: pytest.MonkeyPatch, *, ranges: bool
 ) -> None:
-    def interrupted(_: float) -> None:
-        raise KeyboardInterrupt
-
     hub.cuts, hub.ranges = 1, ranges
     with monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", interrupted)
-        assert run("--model", NAME, "--precision", "fp32") == 130
+        patch.setattr(time, "sleep", Mock(side_effect=KeyboardInterrupt))
+        assert run("--model", NAME, *FLAGS) == 130
     export()
     assert hub.sent(WEIGHTS) == [None, f"bytes={kept_of(len(files[WEIGHTS]))}-"]
 
@@ -336,10 +332,7 @@ def test_a_name_that_is_none_is_one_sentence(hub: FakeHub, model: str, sentence:
         (503, "could not be fetched from"),
     ],
 )
-def test_a_hub_that_refuses_is_one_sentence(
-    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, status: int, sentence: str
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+def test_a_hub_that_refuses_is_one_sentence(hub: FakeHub, status: int, sentence: str) -> None:
     hub.status = status
     assert sentence in refused()
     hub.status = 0
@@ -349,48 +342,24 @@ def test_a_hub_that_refuses_is_one_sentence(
     export()
 
 
-def test_one_process_makes_a_package_and_others_wait(
-    hub: FakeHub, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [NAME, "mine"])
+def test_one_process_makes_a_package_of_a_name_or_a_folder(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    entered = threading.Event()
+    """test_default_package.py has what others do meanwhile."""
+    folder = snapshots.write(tmp_path / "mine").folder
+    place = tmp_path / "cache/models" / name.replace("/", "--")
 
-    def second() -> None:
-        with kept.locked(NAME):
-            entered.set()
-
-    thread = threading.Thread(target=second)
-    with kept.locked(NAME):
-        thread.start()
-        said, end = "", time.monotonic() + 30
-        while f"waiting for another process that makes a package of {NAME}" not in said:
-            said += capsys.readouterr().err
-            assert time.monotonic() < end
-        assert not entered.is_set()
-    thread.join(30)
-    assert entered.is_set()
-
-
-def test_a_cache_on_a_disk_without_locks_is_used(
-    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    no_locks = Mock(side_effect=OSError(errno.ENOLCK, "no locks"))
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with kept.locked(NAME):
-        assert "no lock on " in capsys.readouterr().err
-
-
-def test_the_package_of_a_folder_is_made_by_one_process_too(
-    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def locked(*_: object) -> None:
-        path = tmp_path / "cache/models/mine/.lock"
-        with path.open("w") as file, pytest.raises(BlockingIOError):
+    def export(*_: object) -> None:
+        with (place / ".lock").open("w") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         raise PackageError("others must wait")
 
-    monkeypatch.setattr("model_export.export.export", locked)
-    folder = snapshots.write(tmp_path / "mine").folder
-    assert refused(model=str(folder)) == "error: others must wait"
+    monkeypatch.setattr("model_export.export.export", export)
+    monkeypatch.setattr(command, "locked", locked := Mock(wraps=command.locked))
+    model = str(folder) if name == "mine" else name
+    assert refused(model=model) == "error: others must wait"
+    locked.assert_called_with(place, f"makes a package of {name}")
 
 
 def test_without_a_network_the_sentence_says_so(
@@ -406,10 +375,8 @@ def test_without_a_network_the_sentence_says_so(
 def test_an_answer_that_is_not_whole_is_no_fault_of_the_disk(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def short(*_: object, **__: object) -> None:
-        raise OSError("Consistency check failed: file should be of size 9 but has size 8.\nRetry")
-
-    monkeypatch.setattr("model_export.hub.http_get", short)
+    said = "Consistency check failed: file should be of size 9 but has size 8.\nRetry"
+    monkeypatch.setattr("model_export.hub.http_get", Mock(side_effect=OSError(said)))
     said = refused()
     assert f"{NAME} could not be fetched from {fake_hub.URL}" in said
     assert "(Consistency check failed: file should be of size 9 but has size 8): run again" in said
