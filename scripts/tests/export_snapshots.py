@@ -39,6 +39,11 @@ SIZES = Config(
     layer_norm_epsilon=1e-5,
 )
 
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("published_configurations.json").read_text()
+)
+"""config.json of families as their authors write it, which is not always as transformers does."""
+
 
 @dataclass(frozen=True)
 class Written:

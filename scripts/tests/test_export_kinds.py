@@ -95,41 +95,6 @@ def test_a_classifier_of_texts_gives_no_lexical_weights(tmp_path: Path) -> None:
     assert snapshots.open_encoder(folder, Pooling.CLS).head is not None
 
 
-@pytest.mark.parametrize(
-    ("model", "name", "keys", "message"),
-    [
-        ("xlm-roberta", "config.json", {"id2label": {"0": "no", "1": "yes"}}, "with one label"),
-        ("xlm-roberta", "config.json", {"id2label": None}, "with one label"),
-        ("distilbert", "config.json", {}, "of bert, xlm-roberta, gte, modernbert can .* none"),
-        ("modernbert", "config.json", {"classifier_pooling": "max"}, "cls or mean is needed"),
-        ("modernbert", "config.json", {"classifier_bias": True}, "only False can be exported"),
-        ("xlm-roberta", "sentence_bert_config.json", {"transformer_task": "fill-mask"}, "fill-m"),
-        (
-            "xlm-roberta",
-            "config_sentence_transformers.json",
-            {"prompts": {"query": "q: "}},
-            "prompts .* cannot be served",
-        ),
-        (
-            "xlm-roberta",
-            "config_sentence_transformers.json",
-            {"model_type": "SentenceTransformer"},
-            "that of a CrossEncoder",
-        ),
-    ],
-)
-def test_another_cross_encoder_is_refused_by_what_it_lacks(
-    tmp_path: Path, model: str, name: str, keys: dict[str, Any], message: str
-) -> None:
-    folder = shutil.copytree(FAMILIES / model, tmp_path / "model")
-    (folder / "modules.json").unlink()
-    named = {"architectures": ["AnyForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
-    change(folder / "config.json", **named)
-    change(folder / name, **keys)
-    with pytest.raises(PackageError, match=message):
-        sentence.read(folder)
-
-
 def separator(folder: Path) -> int | None:
     return snapshots.open_encoder(folder).architecture.separator
 
@@ -299,58 +264,6 @@ def test_the_bias_of_words_has_either_of_its_names(tmp_path: Path) -> None:
     found = snapshot.open_encoder(folder, said, renamed)
     bias = whole["cls.predictions.bias"].read()
     np.testing.assert_array_equal(found.tensor("words.b"), bias)
-
-
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    (POOLING, {"pooling_strategy": "sum"}, "has pooling_strategy 'sum': only 'max'"),
-    (POOLING, {"activation_function": "gelu"}, "has activation_function 'gelu': only relu or"),
-    (POOLING, {"temperature": 2}, "has temperature 2: nobody here understands it"),
-    (MODULE, {"transformer_task": "feature-extraction"}, "has transformer_task"),
-    (
-        "config_sentence_transformers.json",
-        {"model_type": "SentenceTransformer"},
-        "only SparseEncoder, a model of lexical weights",
-    ),
-    ("router_config.json", {"structure": {"query": []}}, "lacks 'document': routes for query"),
-    (
-        "router_config.json",
-        {"structure": {"query": [""], "document": ["", "document_1_SpladePooling"]}},
-        "has the modules MLMTransformer: only SparseStaticEmbedding can be served",
-    ),
-    (
-        "router_config.json",
-        {"structure": {"query": [STATIC], "document": [STATIC]}},
-        "only Transformer or MLMTransformer and SpladePooling can be served",
-    ),
-    (
-        "router_config.json",
-        {"types": {STATIC: "own.SparseStaticEmbedding", "": "", "document_1_SpladePooling": ""}},
-        "has the type 'own.SparseStaticEmbedding', code of the model's own",
-    ),
-    ("config.json", {"model_type": "mpnet"}, "SPLADE models of bert, distilbert can be exported"),
-]
-
-
-@pytest.mark.parametrize(("name", "keys", "message"), REFUSED)
-def test_what_cannot_be_honoured_is_named(
-    folder: Path, name: str, keys: dict[str, Any], message: str
-) -> None:
-    change(folder / name, **keys)
-    with pytest.raises(PackageError) as refused:
-        sentence.read(folder)
-    assert name in str(refused.value) and message in str(refused.value)
-
-
-def test_the_network_of_documents_lies_in_the_root(folder: Path) -> None:
-    types = {
-        STATIC: "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding",
-        "document_0_T": "sentence_transformers.models.Transformer",
-        "document_1_SpladePooling": "sentence_transformers.sparse_encoder.models.SpladePooling",
-    }
-    routes = {"query": [STATIC], "document": ["document_0_T", "document_1_SpladePooling"]}
-    change(folder / "router_config.json", types=types, structure=routes)
-    with pytest.raises(PackageError, match="its Transformer in 'document_0_T': only '' is read"):
-        sentence.read(folder)
 
 
 NO_TABLE = "is no table of tokens of tokenizer.json and their weights"
