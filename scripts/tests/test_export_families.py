@@ -40,14 +40,20 @@ WORDS = [f"{family.name}-words" for family in FAMILIES if family.has("words")]
 """SPLADE models."""
 
 
-@pytest.fixture(params=[*NAMES, *PAIRS, *WORDS])
+@pytest.fixture(scope="module", params=[*NAMES, *PAIRS, *WORDS])
 def folder(request: pytest.FixtureRequest) -> Path:
     return FOLDERS / request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def encoder(folder: Path) -> Encoder:
     return snapshots.open_encoder(folder)
+
+
+@pytest.fixture(scope="module")
+def runtime(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """Of the graph in f32."""
+    return Runtime(written(encoder, Precision.FP32, tmp_path_factory.mktemp("graph")))
 
 
 def expected_of(folder: Path) -> list[dict]:
@@ -86,13 +92,12 @@ def test_every_family_has_a_model_and_every_model_a_family() -> None:
 
 
 def test_the_graph_gives_what_the_reference_implementation_gave(
-    tmp_path: Path, folder: Path, encoder: Encoder
+    folder: Path, encoder: Encoder, runtime: Runtime
 ) -> None:
     texts = expected_of(folder)
     longest = max(len(text["ids"]) for text in texts)
     assert longest == encoder.architecture.max_input_tokens
     pooling = encoder.architecture.pooling.value
-    runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
     sequences = [text["ids"] for text in texts]
     for text, ids in zip(texts, sequences, strict=True):
         [found] = runtime.run([ids], pooling)
@@ -131,8 +136,7 @@ def test_a_gte_may_have_no_types_of_tokens(tmp_path: Path) -> None:
         check(found, text, COSINE_MIN, 10 * WEIGHT_MAX)
 
 
-def test_no_text_of_any_family_sees_another_one(tmp_path: Path, encoder: Encoder) -> None:
-    runtime = Runtime(written(encoder, Precision.FP32, tmp_path))
+def test_no_text_of_any_family_sees_another_one(runtime: Runtime, encoder: Encoder) -> None:
     check_neighbours(runtime, encoder.architecture)
 
 
