@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -58,11 +59,16 @@ def test_a_folder_that_is_no_package_is_never_replaced(tmp_path: Path) -> None:
         wheel.run(options(tmp_path))
 
 
-def test_a_full_disk_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = SimpleNamespace(free=5 * 10**6)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
-    with pytest.raises(PackageError, match="only 5 MB are free"):
-        wheel.run(options(tmp_path / "out"))
+def test_what_would_fail_at_the_end_is_noticed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 10**6))
+        with pytest.raises(PackageError, match="only 5 MB are free"):
+            wheel.run(options(tmp_path / "out"))
+    monkeypatch.setattr(Path, "is_mount", lambda _: True)
+    with pytest.raises(PackageError, match="is a mount point, which cannot be replaced"):
+        wheel.run(options(tmp_path, tmp_path / "absent.whl"))
 
 
 def test_an_interrupt_cleans_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +128,15 @@ def test_a_graph_is_added_to_the_package_as_others_left_it(
     assert os.path.samestat((place / ".lock").stat(), locked[0])
 
 
+def test_one_process_works_and_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = (tmp_path / ".lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    later = threading.Timer(0.1, other.close)
+    monkeypatch.setattr(command, "say", lambda _: later.start())
+    with command.locked(tmp_path, "works"):
+        assert other.closed
+
+
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_a_graph_is_added_wherever_the_package_is(
     tmp_path: Path,
@@ -147,12 +162,6 @@ def test_a_graph_is_added_wherever_the_package_is(
     assert (place / weights).read_text() == "many"
     assert ((place / weights).stat().st_ino == number) == is_plain
     assert (f"no lock on {place}" not in capsys.readouterr().err) == is_plain
-
-
-def test_a_mount_point_is_noticed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "is_mount", lambda _: True)
-    with pytest.raises(PackageError, match="is a mount point, which cannot be replaced"):
-        wheel.run(options(tmp_path, tmp_path / "absent.whl"))
 
 
 def test_a_package_is_on_the_disk_before_it_has_its_name(

@@ -37,9 +37,7 @@ from default_package.manifest import roomy
 from default_package.reference import ReferenceEncoder, cosine
 from families import BERT
 from fixtures import FAMILIES
-from fixtures import FAMILIES as FOLDERS
 from model_export import half
-from model_export import half as half_graphs
 from quantization import int8
 from quantization.calibration import product_inputs
 from quantization.fp8 import LARGEST, SCALE_MIN, EightBuilder, compensated
@@ -171,25 +169,25 @@ def test_words_are_weighed_in_the_precision_and_the_strongest_stay(
         assert cosine(found.dense, expected.dense) > LIMITS[precision]["dense_cosine_min"]
 
 
-@pytest.mark.parametrize(("precision", "half"), HALVES.items())
+@pytest.mark.parametrize(("precision", "short"), HALVES.items())
 def test_16_bits_are_for_products_and_f32_for_norms_and_softmax(
-    tmp_path: Path, precision: Precision, half: int
+    tmp_path: Path, precision: Precision, short: int
 ) -> None:
     model = onnx.load(written(encoder_of(token_width=12), precision, tmp_path))
     types = types_of(model)
     kinds: dict[str, set[int]] = {}
     for node in model.graph.node:
-        if node.op_type != "Cast" and types[node.output[0]] in (TensorProto.FLOAT, half):
+        if node.op_type != "Cast" and types[node.output[0]] in (TensorProto.FLOAT, short):
             kinds.setdefault(node.op_type, set()).add(types[node.output[0]])
     layer_products = {
         types[n.output[0]]
         for n in model.graph.node
         if n.op_type == "MatMul" and n.output[0].startswith("layer")
     }
-    assert layer_products == kinds["Gelu"] == {half}
+    assert layer_products == kinds["Gelu"] == {short}
     assert kinds["LayerNormalization"] == kinds["Softmax"] == {TensorProto.FLOAT}
-    assert types["embedding.norm"] == types["layer1.ffn.norm"] == half
-    assert (types["tokens"], types["token_vectors"]) == (half, TensorProto.FLOAT)
+    assert types["embedding.norm"] == types["layer1.ffn.norm"] == short
+    assert (types["tokens"], types["token_vectors"]) == (short, TensorProto.FLOAT)
     assert types["sparse.product"] == types["layer0.scores.masked"] == TensorProto.FLOAT
     assert types["layer0.attention.sum"] == types["dense"] == TensorProto.FLOAT
     assert types["penalty"] == types["dense.pooled"] == TensorProto.FLOAT
@@ -234,8 +232,7 @@ def test_a_graph_of_the_time_before_tables_were_cast_gives_the_same_numbers(
 ) -> None:
     single = written(encoder_of(), Precision.FP32, tmp_path)
     cast_rows(single)
-    half = half_graphs.HALVES[precision]
-    half_graphs.HalfBuilder(tmp_path / "twin.onnx", half).replay(single)
+    half.HalfBuilder(tmp_path / "twin.onnx", half.HALVES[precision]).replay(single)
     twin = in_stated_types(tmp_path / "twin.onnx")(packed().inputs)
     other = in_stated_types(written(encoder_of(), precision, tmp_path / "half"))(packed().inputs)
     for name, numbers in other.items():
@@ -366,7 +363,7 @@ def like_e5_small() -> Encoder:
 
 def test_all_releases_take_every_graph_for_gpus(tmp_path: Path) -> None:
     exported = set()
-    others = [snapshots.open_encoder(folder) for folder in sorted(FOLDERS.iterdir())]
+    others = [snapshots.open_encoder(folder) for folder in sorted(FAMILIES.iterdir())]
     for encoder in (encoder_of(), like_e5_small(), *others):
         graphs = [written(encoder, one, tmp_path / one.value) for one in Precision]
         for path in [*graphs, written_in_fp8(encoder, tmp_path / "fp8")]:
