@@ -56,14 +56,13 @@ pad_token_id bos_token_id eos_token_id unk_token_id pooling matryoshka_dimension
 default_prompt tokenizer sources sparse outputs files plans canary largest"""
 
 
-@pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize(
-    ("family", "container", "with_head", "pooling"),
+    ("family", "container", "with_head", "pooling", "precision"),
     [
-        (XLM_ROBERTA, "torch", True, Pooling.CLS),
-        (XLM_ROBERTA, "safetensors", False, Pooling.MEAN),
-        (BERT, "safetensors", False, Pooling.CLS),
-        (BERT, "torch", True, Pooling.MEAN),
+        (XLM_ROBERTA, "torch", True, Pooling.CLS, "fp16"),
+        (XLM_ROBERTA, "safetensors", False, Pooling.MEAN, "fp32"),
+        (BERT, "safetensors", False, Pooling.CLS, "fp16"),
+        (BERT, "torch", True, Pooling.MEAN, "fp32"),
     ],
 )
 def test_a_snapshot_becomes_a_package(

@@ -60,18 +60,10 @@ def test_files_of_sentence_transformers_are_those_of_the_same_model(scorer: Path
     snapshots.open_encoder(scorer)
 
 
-def test_modules_of_a_cross_encoder_are_checked(scorer: Path) -> None:
-    for listed, message in [
-        (
-            [TRANSFORMER | {"type": "custom_st.Transformer"}],
-            "custom_st.Transformer', code of the model",
-        ),
-        ([TRANSFORMER | {"path": "0_T"}], "its Transformer in '0_T'"),
-        ([TRANSFORMER, TRANSFORMER], "the modules Transformer, Transformer: only Transformer"),
-    ]:
-        snapshots.put(scorer / "modules.json", listed)
-        with pytest.raises(PackageError, match=message):
-            sentence.read(scorer)
+def test_a_cross_encoder_has_one_transformer(scorer: Path) -> None:
+    snapshots.put(scorer / "modules.json", [TRANSFORMER, TRANSFORMER])
+    with pytest.raises(PackageError, match="modules Transformer, Transformer: only Transformer"):
+        sentence.read(scorer)
 
 
 def test_a_classifier_with_a_pooling_is_a_model_of_vectors(scorer: Path) -> None:
@@ -189,7 +181,7 @@ def test_packages_of_16_bits_pass_their_checks(tmp_path: Path, precision: str) -
     flags = ["--model", model, "--pooling", "splade", "--precision"]
     manifest = made(tmp_path / "own", *flags, precision)
     assert manifest["outputs"] == {"dense": "float32", "word_weights": "float32"}
-    made(tmp_path / "added", *flags, "fp32")
+    made(tmp_path / "added", *flags, "fp32", "--skip-verify")
     assert run(f"--{precision}-of-package", tmp_path / "added") == 0
 
 

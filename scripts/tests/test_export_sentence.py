@@ -341,9 +341,9 @@ def test_the_head_becomes_an_output_with_golden_numbers(
 
 
 def test_a_package_has_the_head_only_when_it_is_asked_for(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manifest = made(tmp_path / "out", "--model", model)
+    manifest = unchecked(model)
     assert "--token-vectors takes them in" in capsys.readouterr().err
     assert "token_vector_size" not in manifest
     assert "token_vectors" not in {**manifest["outputs"], **manifest["canary"]}

@@ -143,13 +143,9 @@ def test_weights_may_be_in_several_files(tmp_path: Path) -> None:
 def test_the_names_of_the_first_bert_models_are_known(tmp_path: Path) -> None:
     written = snapshots.write(tmp_path)
     tensors = snapshots.published(written.encoder, "")
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): value
-        for name, value in tensors.items()
-    }
-    rewrite(tmp_path, old)
+    for new, old in (("Norm.weight", "Norm.gamma"), ("Norm.bias", "Norm.beta")):
+        tensors = {name.replace(new, old): value for name, value in tensors.items()}
+    rewrite(tmp_path, tensors)
     encoder = snapshots.open_encoder(tmp_path)
     np.testing.assert_array_equal(encoder.tensor("l0.aln.w"), written.encoder.tensor("l0.aln.w"))
 

@@ -96,17 +96,15 @@ Serve = Callable[..., subprocess.CompletedProcess[str]]
 def wheel(folder: Path, name: str, version: str, file: str) -> None:
     """A wheel with one file."""
     folder.mkdir(exist_ok=True)
-    information = f"{name}-{version}.dist-info"
+    texts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
         archive.writestr(file, "a library")
-        archive.writestr(
-            f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-        archive.writestr(
-            f"{information}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        archive.writestr(f"{information}/RECORD", "")
+        for part, text in texts.items():
+            archive.writestr(f"{name}-{version}.dist-info/{part}", text)
 
 
 @pytest.fixture
