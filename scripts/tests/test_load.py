@@ -271,7 +271,7 @@ def test_one_client_pairs_each_latency_with_compute_of_the_same_answer() -> None
             writer.write(answered(timing))
 
     async def client(url: str) -> list[tuple[float, float | None]]:
-        pairs = await asyncio.to_thread(single.run, url, [b"a", b"b", b"c"], 0.3)
+        pairs = await asyncio.to_thread(single.run, url, [b"a", b"b", b"c"], 1)
         await asyncio.wait_for(closed.wait(), 10)
         return pairs
 
