@@ -1,10 +1,15 @@
 """What holds for all tests of the scripts."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from default_package import checks
+# Products of small matrices take a moment on one thread. Several threads wait for each other, ten
+# times as long beside other work. It must be said before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from default_package import checks  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="session")
