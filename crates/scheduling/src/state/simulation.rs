@@ -79,8 +79,8 @@ impl World {
         self.now = self.now + Duration::from_micros(self.random.u64(0..3000));
         let worker = self.random.usize(0..self.workers.len());
         match self.random.u32(0..1000) {
-            0..330 => self.submit(),
-            330..360 => self.announce(),
+            0..310 => self.submit(),
+            310..360 => self.announce(),
             360..365 => self.withdraw(),
             365..400 => self.cancel(),
             400..470 => self.check(worker),
@@ -101,8 +101,19 @@ impl World {
         self.state.drain();
     }
 
+    /// Every worker ends what it runs and takes more.
+    fn run_once(&mut self) {
+        self.now = self.now + Duration::from_millis(1);
+        for worker in 0..self.workers.len() {
+            self.finish(worker);
+            self.ask(worker);
+        }
+    }
+
+    /// In a second at most, or much later.
     fn deadline(&mut self) -> Moment {
-        self.now + Duration::from_millis(self.random.u64(0..1000))
+        let later = if self.random.u32(0..4) == 0 { 10_000 } else { 0 };
+        self.now + Duration::from_millis(later + self.random.u64(0..1000))
     }
 
     fn pick<A: Copy>(&mut self, of: &[A]) -> A {
@@ -140,7 +151,8 @@ impl World {
     }
 
     fn submit(&mut self) {
-        let room = if self.random.bool() { self.rooms.pop() } else { None };
+        // Rooms are kept for a while, so that others are refused for them.
+        let room = if self.random.u32(0..4) == 0 { self.rooms.pop() } else { None };
         let count = match room {
             // Rows of some texts may be known, and chunks are more.
             Some((_, places)) => self.random.usize(1..=2 * places),
@@ -164,6 +176,7 @@ impl World {
         self.assert_none_is_late();
         // Checks may have come since there was room, and they ask for none.
         let (is_open, fits) = (!self.draining || reserved.is_some(), self.fits(count) || fits_room);
+        let fits_alone = self.fits_beside(count, 0);
         self.note_refusal(answer.as_ref().err(), is_open, fits);
         match answer {
             Ok(items) => {
@@ -174,7 +187,9 @@ impl World {
                 }
                 self.requests.push(items);
                 self.meet("room was there", fits_room);
+                self.meet("room was there in a drain", fits_room && self.draining);
             }
+            Err(Refusal::Full { .. }) => self.meet("refused for reserved places", fits_alone),
             Err(Refusal::Late { retry_after }) => {
                 assert!(!fits_room && !retry_after.is_zero(), "{self}");
             }
@@ -381,22 +396,21 @@ impl World {
 
     /// Everything that was accepted ends once nothing new is taken.
     fn drain(&mut self) {
-        self.begin_drain();
-        for worker in 0..self.workers.len() {
-            self.open(worker);
+        (0..self.workers.len()).for_each(|worker| self.open(worker));
+        // Some have room when it begins.
+        for _ in 0..20 {
+            self.announce();
+            self.run_once();
         }
+        self.begin_drain();
         let mut steps = 0;
         while !self.items.is_empty() || !self.rooms.is_empty() {
-            for worker in 0..self.workers.len() {
-                self.finish(worker);
-                self.ask(worker);
-            }
+            self.run_once();
             self.verify();
             // What has room comes last, so that the drain has to wait for it.
             if self.items.is_empty() {
                 self.submit();
             }
-            self.now = self.now + Duration::from_millis(1);
             steps += 1;
             assert!(steps < 10_000, "the drain does not end {self}");
         }

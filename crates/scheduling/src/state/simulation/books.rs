@@ -107,7 +107,11 @@ impl World {
 
     /// Whether there are places for so many items. The last eighth is for requests of few.
     pub(super) fn fits(&self, items: usize) -> bool {
-        let reserved = self.rooms.iter().map(|(_, places)| places).sum::<usize>();
+        self.fits_beside(items, self.rooms.iter().map(|(_, places)| places).sum())
+    }
+
+    /// The same if so many places were reserved.
+    pub(super) fn fits_beside(&self, items: usize, reserved: usize) -> bool {
         let taken = self.items.len() + reserved;
         let is_small = items <= (self.capacity / 64).max(1);
         let kept = if is_small { 0 } else { (self.capacity / 8).min(taken) };
@@ -230,10 +234,12 @@ impl World {
         self.state.is_long_bulk(self.now) && runs && narrow.filter(is_free).count() < 2
     }
 
-    /// Whether a worker but this one has free cores and asks for work by itself, or was told to.
+    /// Whether a worker but this one asks by itself, with free cores, or was told to. One that was
+    /// told and has no free cores any more tells the next one.
     pub(super) fn another_will_ask(&self, worker: usize) -> bool {
         let asks = |other: usize| self.workers[other].live && !self.workers[other].asleep;
-        (0..self.workers.len()).any(|other| other != worker && asks(other) && self.is_free(other))
+        let comes = |other: usize| self.is_free(other) || self.state.workers[other].told;
+        (0..self.workers.len()).any(|other| other != worker && asks(other) && comes(other))
     }
 
     /// Items of requests never run on cores on which something runs.
