@@ -227,6 +227,24 @@ mod tests {
     }
 
     #[test]
+    fn files_that_hang_hold_up_no_others() {
+        let [hanging, other] =
+            [(); 2].map(|()| Watched::open(Numbers::default()).expect("nothing is zero"));
+        // Who reads them waits.
+        let hangs = hanging.source.files.lock();
+        for watched in [&hanging, &other] {
+            watched.watch().expect("a thread can be started");
+        }
+        *other.source.files.lock() = vec![b"7".to_vec()];
+        let deadline = std::time::Instant::now() + 20 * READ_EVERY;
+        while *other.current() != 7 || !hanging.last_read.is_locked() {
+            assert!(std::time::Instant::now() < deadline, "one is not read");
+            thread::sleep(READ_EVERY / 20);
+        }
+        drop(hangs);
+    }
+
+    #[test]
     fn a_change_is_used_and_logged_once() {
         let watched = Watched::open(Numbers::default()).expect("nothing is zero");
         assert_eq!(*watched.current(), 0);

@@ -1,8 +1,6 @@
 //! TLS over real connections: what is spoken, and certificates that are exchanged.
 
-use std::fs;
 use std::io;
-use std::process::Command;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -172,19 +170,4 @@ fn a_new_certificate_is_taken_without_cutting_connections() {
     secure.wait_for_certificate(&cert);
     assert!(secure.trusts(&secure.cert).is_err(), "the old one is gone");
     assert_eq!(secure.runtime.block_on(embed(&send)), 200, "its connection stays");
-}
-
-/// A pipe stands for a file system that does not answer: who reads it waits.
-#[test]
-fn a_key_file_that_hangs_does_not_stop_a_new_certificate() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("keys");
-    fs::write(&path, "key\n").expect("it is written");
-    let secure = Secure::set(|set| set.http.api_key_file = Some(path.clone()));
-    fs::remove_file(&path).expect("it was there");
-    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo is there");
-    assert!(made.success());
-    // Returns once the server has opened the other end; dropped before the server, so that it ends.
-    let _pipe = fs::File::options().write(true).open(&path).expect("it is read");
-    secure.wait_for_certificate(&write_pair(&secure.files.cert, &secure.files.key));
 }

@@ -298,21 +298,3 @@ async fn a_server_out_of_descriptors_serves_who_is_there_and_recovers() {
     drop(flood);
     assert_eq!(ask(&server).await.0, 200);
 }
-
-/// A pipe stands for a file system that does not answer: who reads it waits.
-#[test]
-fn a_key_file_that_hangs_does_not_stop_the_end() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("keys");
-    fs::write(&path, "key\n").expect("it is written");
-    let file = path.to_str().expect("it is UTF-8");
-    let mut server = ready_fake(&["--drain-delay-ms", "0", "--api-key-file", file]);
-    fs::remove_file(&path).expect("it was there");
-    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo is there");
-    assert!(made.success());
-    // Returns once the server has opened the other end.
-    let _pipe = File::options().write(true).open(&path).expect("it is read");
-    server.signal("TERM");
-    let ended = server.wait_within(PATIENCE).expect("the process ends");
-    assert_eq!(ended.code(), Some(0));
-}
