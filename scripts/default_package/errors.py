@@ -45,8 +45,8 @@ class JsonFile(dict[str, Any]):
     def demand_known(self, harmless: str) -> None:
         """Refuses a key that nobody understands, and that may change what a model gives, unless one
         of these patterns fits it."""
-        known = [*self.known, *harmless.split()]
+        patterns = harmless.split()
         cure = "if it changes nothing, name a copy of the model without it"
         for key in self:
-            is_known = any(fnmatch(key, one) for one in known)
+            is_known = key in self.known or any(fnmatch(key, one) for one in patterns)
             self.demand(is_known, key, f"nobody here understands it: {cure}")

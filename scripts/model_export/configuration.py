@@ -155,7 +155,8 @@ class Configuration(JsonFile):
         self.known.update(kinds[kind])
         way = about.get("rope_type", about.get("type", "default"))
         key = THETA if THETA in about else self._first(kinds[kind])
-        theta = about.get(key, super().get(key))
+        # A key that is asked for counts as understood, so the file is asked for no other.
+        theta = about[key] if key in about else self.get(key)
         factor = about.get("factor", 1.0) if way != "default" else 1.0
         for name, value in about.items():
             known = WAYS if name in ("rope_type", "type") else (None,)

@@ -56,6 +56,8 @@ REFUSED: dict[tuple[str, str], list[tuple[Keys, str]]] = {
         ({"hidden_act": "gelu_new"}, "has hidden_act 'gelu_new': only 'gelu' can be exported of"),
         ({"position_embedding_type": "relative_key"}, "only 'absolute'"),
         ({"is_decoder": True}, "only False"),
+        # A key of the file is no pattern for others.
+        ({"*": False, "odd": 1}, "has odd 1: nobody here"),
     ],
     ("gte", NETWORK): [
         ({"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.6}}, "has mixed_b 0.6: "),
