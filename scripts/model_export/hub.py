@@ -8,6 +8,7 @@ cannot be served is refused before its weights are fetched. No pickle is ever ex
 
 import argparse
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -30,7 +31,9 @@ sentence_*_config.json config_sentence_transformers.json */config.json README.md
 *_SparseStaticEmbedding/model.safetensors *_SparseStaticEmbedding/pytorch_model.bin
 {modules.ROUTES} {modules.TABLE}""".split()
 """What is checked before weights are fetched; the largest is tokenizer.json with some 20 MB."""
-DIGEST_LENGTH = 64  # a hub's name for a large file is its SHA-256, and a shorter one for others
+DIGEST = re.compile("[0-9a-f]{64}")
+"""A hub's name for a large file is its SHA-256. Another name says nothing of the bytes, and the
+library fetches such a file."""
 CURES = {401: "check the token in HF_TOKEN", 403: "check the token in HF_TOKEN"}
 """Of statuses for which the library has no error of its own."""
 UNREACHABLE = (
@@ -127,7 +130,7 @@ def _fetch_whole(name: str, commit: str, file: str, blobs: Path) -> None:
     url = huggingface_hub.hf_hub_url(name, file, revision=commit)
     about = huggingface_hub.get_hf_file_metadata(url, retry_on_errors=True)
     blob = blobs / str(about.etag)
-    if len(blob.name) == DIGEST_LENGTH and not blob.exists():
+    if DIGEST.fullmatch(blob.name) and not blob.exists():
         blob.parent.mkdir(parents=True, exist_ok=True)
         part = blob.with_name(f"{blob.name}.incomplete")
         with part.open("ab") as sink:

@@ -35,6 +35,8 @@ class FakeHub:
     """So many answers with a large file end in the middle."""
     ranges: bool = True
     wrong_bytes: bool = False
+    names: str = "0123456789abcdef"
+    """The digits that names of large files are written in."""
     status: int = 0
     """Of every answer, if any."""
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -103,7 +105,8 @@ class FakeHub:
         about["ETag"] = f'"{hashlib.sha1(data).hexdigest()}"'
         if len(data) < LARGE_BYTES:
             return httpx2.Response(200, content=data, headers=about)
-        about |= {"X-Linked-Etag": f'"{digest(data)}"', "X-Linked-Size": str(len(data))}
+        name = digest(data).translate(str.maketrans("0123456789abcdef", self.names))
+        about |= {"X-Linked-Etag": f'"{name}"', "X-Linked-Size": str(len(data))}
         return httpx2.Response(
             302, headers=about | {"Location": f"{STORAGE}/{digest(data)}/{file[3]}"}
         )

@@ -168,6 +168,16 @@ def test_wrong_bytes_are_not_kept(hub: FakeHub) -> None:
     export()
 
 
+@pytest.mark.parametrize("names", ["ghijklmnopqrstuv", "0123456789ABCDEF"])
+def test_a_name_of_64_letters_that_is_no_digest_is_the_librarys_to_fetch(
+    hub: FakeHub, names: str
+) -> None:
+    hub.names = names
+    export()
+    # From its beginning to its end, in one request.
+    assert hub.sent(WEIGHTS) == [None]
+
+
 def test_a_gated_model_needs_a_token_which_stays_with_the_hub(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
