@@ -31,7 +31,7 @@ class GraphBuilder:
         self._beside.unlink(missing_ok=True)
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
-        self._numbers: set[str] = set()
+        self._numbers: dict[str, tuple[object, ...]] = {}
 
     def save(self, inputs: Iterable[ValueInfoProto], outputs: Iterable[ValueInfoProto]) -> None:
         """The model around the collected nodes; it is checked with what lies beside it."""
@@ -70,14 +70,20 @@ class GraphBuilder:
 
     def number(self, name: str, value: np.ndarray | list[int] | float) -> str:
         """Stores floats as f32, one whole number as int32, the type of positions and ids, and a
-        list as 1-d int64: axes, shapes and slice bounds. What has the name already stays."""
-        if name in self._numbers:
-            return name
-        self._numbers.add(name)
+        list as 1-d int64: axes, shapes and slice bounds. What has the name already stays, and
+        ValueError says that it is another value."""
+        keep, kind = self.constant, np.int32 if isinstance(value, int) else np.int64
         if not isinstance(value, int | list):
-            return self.floats(name, value)
-        kind = np.int32 if isinstance(value, int) else np.int64
-        return self.constant(name, np.asarray(value, kind))
+            keep, kind = self.floats, np.float32
+        stored = np.asarray(value, kind)
+        # Not the value itself, which may be large.
+        told = (stored.dtype, stored.shape, hash(stored.tobytes()))
+        if name not in self._numbers:
+            self._numbers[name] = told
+            return keep(name, stored)
+        if self._numbers[name] != told:
+            raise ValueError(f"the graph has another value called {name}")
+        return name
 
     def op(
         self, kind: str, inputs: list[Any], output: str, more: Sequence[str] = (), **attributes: Any

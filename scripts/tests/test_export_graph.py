@@ -108,6 +108,15 @@ def test_numbers_beside_the_graph_are_the_same_numbers(
     np.testing.assert_array_equal(one["token_weights"], two["token_weights"])
 
 
+@pytest.mark.parametrize("other", [2, [1], 1.0])
+def test_two_values_of_one_name_are_an_error(tmp_path: Path, other: list[int] | float) -> None:
+    builder = graph_builder.GraphBuilder(tmp_path / "model.onnx")
+    assert [builder.number("one", 1) for _ in range(2)] == ["one", "one"]
+    assert len(builder.initializers) == 1
+    with pytest.raises(ValueError, match="another value called one"):
+        builder.number("one", other)
+
+
 @pytest.mark.parametrize(
     ("precision", "products"), [(Precision.FP32, 8), (Precision.FP16, 6), (Precision.BF16, 6)]
 )
