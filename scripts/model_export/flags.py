@@ -28,6 +28,10 @@ WORDS = {
     "engine": ("auto", "openvino", "tensorrt", "tensorrt-rtx", "fake"),
     "precision": ("auto", "f32", "bf16", "f16", "int8", "fp8"),
 }
+PACKAGE_CURE = (
+    "give the folder of a package, for example with --package or DUOVEC_PACKAGE; in a clone, "
+    "scripts/serve.sh makes the default one"
+)
 TABLE = Path(__file__).resolve().parents[2] / "docs/settings.md"
 
 
@@ -68,32 +72,49 @@ def check_known(arguments: list[str]) -> None:
             raise ValueError(f"{word} needs a value")
 
 
-def check_values(given: dict[str, str]) -> None:
-    """ValueError for what the program would refuse after all is made. It checks every other value
-    itself, and says the same of these."""
+def check_values(given: dict[str, str], places: dict[str, str]) -> None:
+    """ValueError for an engine, a precision, a port or a package that the program would refuse
+    after all is made, in the program's words. It checks every other value itself, and an empty
+    one."""
     for name, words in WORDS.items():
         if given[name] and given[name] not in words:
-            raise ValueError(f"--{name}: '{given[name]}' is not one of {', '.join(words)}")
-    # Kubernetes sets DUOVEC_PORT=tcp://10.0.0.1:80 beside a service: the program passes it over.
-    port = "" if "://" in given["port"] else given["port"]
-    if port and not (port.isdecimal() and int(port) <= 65535):
-        raise ValueError(f"--port: '{port}' is not a port, 0 to 65535")
-    if (package := given["package"]) and not Path(package, "manifest.json").exists():
-        raise ValueError(f"{package} is not a package: there is no manifest.json in it")
+            raise ValueError(f"{places[name]}: '{given[name]}' is not one of {', '.join(words)}")
+    digits = (port := given["port"]).removeprefix("+")
+    if port and not (digits.isdecimal() and int(digits) <= 65535):
+        raise ValueError(f"{places['port']}: '{port}' is not a port, 0 to 65535")
+    folder = Path(given["package"]).absolute()
+    if given["package"] and not (folder / "manifest.json").exists():
+        lacks = "manifest.json in it" if folder.is_dir() else "such folder"
+        raise ValueError(f"{folder} is not a package: there is no {lacks}; {PACKAGE_CURE}")
 
 
-def settings(arguments: list[str], *names: str) -> dict[str, str]:
-    """What the user gave each, as a flag, a variable or in the file of settings; else ""."""
+def settings(arguments: list[str], *names: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the user gave each, as a flag, a variable or in the file of settings, without blanks
+    around it, else ""; and the place where it was given, as the program names it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("config", *names):
-        variable = os.environ.get(f"DUOVEC_{name.upper()}")
-        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, nargs="?", default=variable)
-    given = vars(parser.parse_known_args(arguments)[0])
+    flags = {name: f"--{name.replace('_', '-')}" for name in ("config", *names)}
+    for name, flag in flags.items():
+        parser.add_argument(flag, dest=name, nargs="?")
+    typed = vars(parser.parse_known_args(arguments)[0])
+    variables = {name: os.environ.get(f"DUOVEC_{name.upper()}") for name in flags}
+    # Kubernetes sets DUOVEC_PORT=tcp://10.0.0.1:80 beside a service: the program passes it over.
+    if re.match("(tcp|udp|sctp)://", variables.get("port") or ""):
+        del variables["port"]
+    config = typed["config"] or variables["config"] or os.devnull
     try:
-        file = tomllib.loads(Path(given["config"] or os.devnull).read_text("utf-8"))
+        file = tomllib.loads(Path(config).read_text("utf-8"))
     except (OSError, ValueError):
         file = {}  # The program says what is wrong with it.
-    return {name: given[name] or str(file.get(name, "")) for name in names}
+    given, places = {}, {}
+    for name in names:
+        values = {
+            flags[name]: typed[name],
+            f"DUOVEC_{name.upper()}": variables.get(name),
+            f"{config}, {name}": file.get(name),
+        }
+        places[name] = next((place for place, one in values.items() if one is not None), "")
+        given[name] = str(values.get(places[name], "")).strip()
+    return given, places
 
 
 def main() -> None:
@@ -103,9 +124,9 @@ def main() -> None:
         check(wishes, others)
         arguments = [word for word in others if word != CPU]
         check_known(arguments)
-        given = settings(arguments, "port", *SETTINGS)
+        given, places = settings(arguments, "port", *SETTINGS)
         # A package that is made wins over one that a variable or the file names.
-        check_values(given | ({"package": ""} if wishes else {}))
+        check_values(given | ({"package": ""} if wishes else {}), places)
     except ValueError as refusal:
         sys.exit(f"duovec: {refusal}")
     print(f"wishes=({shlex.join(wishes)}) arguments=({shlex.join(arguments)})")

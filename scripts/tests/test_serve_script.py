@@ -359,7 +359,8 @@ def test_the_package_of_a_name_is_served(serve: Serve, words: list[str], wishes:
         (["--port=99999"], "--port: '99999' is not a port, 0 to 65535"),
         (["--precision", "int4"], "--precision: 'int4' is not one of auto, f32, bf16, f16, int8"),
         (["--engine=cpu"], "--engine: 'cpu' is not one of auto, openvino"),
-        (["--package", "nowhere"], "nowhere is not a package: there is no manifest.json in it"),
+        (["--package", "nowhere"], "/nowhere is not a package: there is no such folder; give the"),
+        (["--package=docs"], "/docs is not a package: there is no manifest.json in it; give the"),
     ],
 )
 def test_wrong_words_are_said_before_anything_is_made(
@@ -370,6 +371,45 @@ def test_wrong_words_are_said_before_anything_is_made(
     [line] = done.stderr.splitlines()
     assert sentence in line
     assert not (repository / "cargo.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("port", "x", "'x' is not a port, 0 to 65535"),
+        ("engine", "cpu", "'cpu' is not one of auto, "),
+        ("precision", "int4", "'int4' is not one of auto, "),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_place_where_it_was_given(
+    repository: Path, tmp_path: Path, name: str, value: str, said: str
+) -> None:
+    variable, file = f"DUOVEC_{name.upper()}", tmp_path / "b.toml"
+    done = start(repository, "serve.sh", **{variable: f"{value} "})
+    assert done.stderr.startswith(f"duovec: {variable}: {said}"), done.stderr
+    file.write_text(f"{name} = '{value}\t'")
+    done = start(repository, "serve.sh", DUOVEC_CONFIG=str(file))
+    assert done.stderr.startswith(f"duovec: {file}, {name}: {said}"), done.stderr
+    # A flag beats a variable, and that the file.
+    done = start(repository, "serve.sh", f"--{name}={value}2", **{variable: value})
+    assert done.stderr.startswith(f"duovec: --{name}: '{value}2'"), done.stderr
+
+
+def test_blanks_around_a_value_are_no_part_of_it(serve: Serve, repository: Path) -> None:
+    package = f"{repository / 'engines/model'}\r"
+    more = {"DUOVEC_ENGINE": "fake ", "DUOVEC_PACKAGE": package, "DUOVEC_PRECISION": "f32\r"}
+    done = serve("--port", " +8080 ", **more)
+    assert done.stdout.startswith("serves: "), done.stderr
+    assert "GPU" not in done.stderr
+
+
+def test_a_link_to_a_service_is_no_port(repository: Path, tmp_path: Path) -> None:
+    more = {"DUOVEC_PACKAGE": str(repository / "engines/model"), "DUOVEC_PORT": "tcp://10.0.0.1:80"}
+    done = start(repository, "serve.sh", "--cpu", **more)
+    assert done.stdout.startswith("serves: "), done.stderr
+    (tmp_path / "b.toml").write_text("port = 'x'")
+    done = start(repository, "serve.sh", "--cpu", "--config", str(tmp_path / "b.toml"), **more)
+    assert "b.toml, port: 'x' is not a port" in done.stderr
 
 
 def test_the_words_that_are_checked_are_those_of_the_program() -> None:

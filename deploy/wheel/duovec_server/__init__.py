@@ -104,7 +104,7 @@ def made(*wishes: str) -> str:
 
 def prepare(arguments: list[str]) -> dict[str, str]:
     """Defaults of settings that the user did not give, as variables of the program."""
-    given = flags.settings(arguments, *PREPARED)
+    given, _ = flags.settings(arguments, *PREPARED)
     model = arguments[:1] and arguments[0] in WITH_A_MODEL
     if asks_for_help(arguments) or not (model or arguments[:1] == ["check"]):
         return {}
