@@ -25,26 +25,28 @@ set -euo pipefail
 . "$ROOT/scripts/lib/tensorrt.sh"
 . "$ROOT/scripts/lib/gpu.sh"
 
-# say_how_to_use BINARY: a line to copy into another terminal.
+# say_how_to_use BINARY: a line of its own to copy into another terminal, whose folder is another.
 say_how_to_use() {
     local libraries folder
-    libraries=$(printf %q "$DUOVEC_OPENVINO_LIBRARY_DIR")
-    folder=$(cd "$(dirname "$1")" && printf %q "$PWD")
-    say "to run other commands of duovec, in another terminal:" \
-        "export DUOVEC_OPENVINO_LIBRARY_DIR=$libraries PATH=$folder:\$PATH"
+    libraries=$(realpath -sm -- "$DUOVEC_OPENVINO_LIBRARY_DIR")
+    folder=$(realpath -s -- "$(dirname "$1")")
+    say "to run other commands of duovec, in another terminal:"
+    printf "export DUOVEC_OPENVINO_LIBRARY_DIR=%q PATH=%q:\$PATH\n" "$libraries" "$folder" >&2
 }
 
 answer_help "$@"
 need_python
 # What flags.py assigns. Before anything is made that takes minutes, it refuses an unknown flag and
 # a wrong port, engine, precision or package. The program checks the other values.
-arguments=() wishes=() GPU='' package='' engine='' precision=''
+arguments=() wishes=() GPU='' package='' engine='' precision='' openvino_library_dir=''
 assignments=$(python3 "$ROOT/scripts/model_export/flags.py" "$@") || exit
 eval "$assignments"
 set -- "${arguments[@]}"
 need_tools
 need_cache
 ensure_venv "$ROOT/scripts/requirements.txt"
+# That is OpenVINO's wheel, unless a flag, a variable or the file of settings names another.
+DUOVEC_OPENVINO_LIBRARY_DIR=${openvino_library_dir:-$DUOVEC_OPENVINO_LIBRARY_DIR}
 if [ "${#wishes[@]}" -gt 0 ]; then
     package=$("$PYTHON" "$ROOT/scripts/export_onnx.py" --precision fp32 "${wishes[@]}") ||
         die "the model cannot be served; the reason stands above"

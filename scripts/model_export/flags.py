@@ -19,7 +19,7 @@ from pathlib import Path
 WITH_VALUE = ("--model", "--pooling", "--max-tokens", "--shorter-vectors")
 WITH_VALUE += ("--query-prompt", "--passage-prompt")
 SWITCHES = ("--no-sparse", "--token-vectors", "--update")
-LIBRARY_DIRS = ("tensorrt_library_dir", "cuda_library_dir")
+LIBRARY_DIRS = ("openvino_library_dir", "tensorrt_library_dir", "cuda_library_dir")
 SETTINGS = ("package", "engine", "precision", "build_plan", *LIBRARY_DIRS)
 """Those that say what is to be made before a start from a clone."""
 CPU = "--cpu"

@@ -108,8 +108,10 @@ def wheel(folder: Path, name: str, version: str, file: str) -> None:
 
 
 @pytest.fixture
-def serve(repository: Path, tmp_path: Path) -> Serve:
+def serve(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Runs the command on a machine whose driver knows that CUDA; none without a driver."""
+    # scripts/test.sh sets it for other tests.
+    monkeypatch.delenv("DUOVEC_OPENVINO_LIBRARY_DIR", raising=False)
 
     def run(*words: str, cuda: str | None = "13", **more: str) -> subprocess.CompletedProcess[str]:
         smi = tmp_path / "tools/nvidia-smi"
@@ -318,12 +320,19 @@ def test_a_start_says_how_other_commands_of_the_binary_are_run(
 ) -> None:
     for one in WHEELS["13"]:
         wheel(tmp_path / "wheels", *one)
-    for done in (serve(cuda=None), serve(cuda="13")):
+    (tmp_path / "b.toml").write_text("openvino_library_dir = '/of/a/file'")
+    for done, libraries in (
+        (serve(cuda=None), "/a b"),
+        (serve(cuda="13"), "/a b"),
+        (serve("--openvino-library-dir", "own 1", cuda=None), str(repository / "own 1")),
+        (serve("--config", str(tmp_path / "b.toml"), cuda=None), "/of/a/file"),
+    ):
         [line] = [line for line in done.stderr.splitlines() if "export " in line]
-        command = "export " + line.partition("export ")[2]
-        shown = f"{command}; command -v duovec; echo $DUOVEC_OPENVINO_LIBRARY_DIR"
+        # The whole line is what is pasted.
+        assert line.startswith("export ")
+        shown = f"{line}; command -v duovec; echo $DUOVEC_OPENVINO_LIBRARY_DIR"
         told = run("bash", "-c", shown).stdout.splitlines()
-        assert told == [str(repository / "target/release/duovec"), "/a b"]
+        assert told == [str(repository / "target/release/duovec"), libraries]
 
 
 @pytest.mark.parametrize(
