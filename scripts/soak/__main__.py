@@ -14,7 +14,8 @@ def main() -> int:
         "ended once, that nothing leaks, and that it ends well.",
     )
     parser.add_argument("--minutes", type=float, default=60.0, help="of load, default 60")
-    parser.add_argument("--rounds", type=int, default=20, help="of load and rest, default 20")
+    rounds = "of load and rest, whose rests are compared: at least 2, default 20"
+    parser.add_argument("--rounds", type=int, default=20, help=rounds)
     parser.add_argument("--rest-seconds", type=float, default=25.0, help="of each, default 25")
     parser.add_argument("--growth", type=float, default=0.05, help="allowed part, default 0.05")
     parser.add_argument("--clients", type=int, default=24, help="at once, default 24")
@@ -26,8 +27,8 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="the package's model, not the fake one")
     parser.add_argument("arguments", nargs="*", help="arguments of duovec serve, behind --")
     typed = parser.parse_args()
-    if typed.minutes <= 0 or typed.rounds < 1:
-        parser.error("--minutes must be above 0, and --rounds at least 1")
+    if typed.minutes <= 0 or typed.rounds < 2:
+        parser.error("--minutes must be above 0, and --rounds at least 2")
     return command.run("soak.drive", typed, load=True)
 
 

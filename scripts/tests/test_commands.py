@@ -65,6 +65,7 @@ def test_help_needs_no_packages_and_makes_nothing(tmp_path: Path, command: str) 
         ("bench_http.sh", ["--secnds"], 2, "bench_http.sh: error: unrecognized arguments: --se"),
         ("edge_bench.sh", ["--secnds"], 2, "edge_bench.sh: error: unrecognized arguments: --se"),
         ("soak.sh", ["--secnds"], 2, "soak.sh: error: unrecognized arguments: --secnds"),
+        ("soak.sh", ["--rounds", "1"], 2, "--minutes must be above 0, and --rounds at least 2"),
     ],
 )
 def test_wrong_words_are_told_before_anything_is_made(
