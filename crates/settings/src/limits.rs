@@ -42,8 +42,9 @@ pub const GPU_WORKLOAD_BATCHES: [usize; 7] = [512, 1024, 1536, 2048, 3072, 4096,
 pub const GPU_WORKERS: [u64; 3] = [1, 2, 4];
 
 /// Lanes of a width are held when a short text is done so many times as fast by them as by the next
-/// narrower ones that are held: each width takes memory, and time at the start.
-pub const WIDTH_GAIN_MIN: f64 = 1.2;
+/// narrower ones that are held: each width takes memory, and time at the start. The least gain that
+/// is more than noise: a width that is left out is missed by each lone text until the next start.
+pub const WIDTH_GAIN_MIN: f64 = 1.1;
 /// A width that seems not to pay is measured so many times; the shortest time counts.
 pub const WIDTH_TRIES: usize = 5;
 /// A time is disturbed when threads waited for so much of the time of the lane's cores.

@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn lanes_are_held_of_each_width_that_pays() {
-        let (wider, found) = held(&[16], &[120, 80, 60, 55, 54]);
+        let (wider, found) = held(&[16], &[120, 80, 60, 57, 56]);
         assert_eq!(wider, [2, 4], "more cores are hardly faster than four");
         assert_eq!(found.split, Split { workers: 16, threads: 1 });
         assert_eq!(found.lanes, Lane::tree(&[16], &[1, 2, 4]));
@@ -451,10 +451,10 @@ mod tests {
     #[test]
     fn a_width_whose_times_were_disturbed_is_held() {
         for (times_ms, disturbed, is_held) in [
-            ([150, 101, 100], 0, true),
-            ([150, 101, 101], 0, false),
-            ([150, 101, 101], WIDTH_TRIES - 1, false),
-            ([150, 101, 101], WIDTH_TRIES, true),
+            ([150, 110, 109], 0, true),
+            ([150, 110, 110], 0, false),
+            ([150, 110, 110], WIDTH_TRIES - 1, false),
+            ([150, 110, 110], WIDTH_TRIES, true),
         ] {
             let mut ways = ways(2, &CPU_BATCH_TOKENS);
             ways.hold_all_widths();
@@ -464,7 +464,7 @@ mod tests {
             let asked = Cell::new(0);
             let time_alone = |_: &dyn Engine, _| {
                 let place = asked.replace(asked.get() + 1);
-                let time = Duration::from_millis(*times_ms.get(place).unwrap_or(&101));
+                let time = Duration::from_millis(*times_ms.get(place).unwrap_or(&110));
                 Ok(Alone { time, is_disturbed: place < disturbed })
             };
             let held = ways.open_wider(open, Duration::from_millis(120), 0, time_alone);
