@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the server for arm64 on the fake engine, under QEMU's emulator of programs: its answers must be
-# those of the server for this machine's processor. It is cross-compiled. Compiler and emulator are
-# Debian's, unpacked in the cache folder where they are not installed.
+# Runs the server for arm64 on the fake engine, under QEMU's emulator of programs: its answers must
+# be those of the server for this machine's processor. It is cross-compiled. Compiler and emulator
+# are Debian's, unpacked in the cache folder where they are not installed.
 #
 #   scripts/test_arm64.sh
 #
