@@ -19,7 +19,7 @@ SIZES = {
     "head_width": ("head_dim",),
 }
 """Field of `Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
-NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
+NORM_EPSILON = ("norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps")
 THETA = "rope_theta"
 WAYS = ("default", "linear", "ntk")
 """In which queries and keys turn. `ntk` is that of GTE's own code, which transformers has not."""
