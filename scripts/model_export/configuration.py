@@ -26,12 +26,13 @@ WAYS = ("default", "linear", "ntk")
 QUANTIZED = "its weights are quantized: name the model that they were made from"
 HARMLESS = """_name_or_path architectures tokenizer_class transformers_version torch_dtype dtype
 *dropout* *_pdrop initializer_* *token_id id2label label2id problem_type finetuning_task use_cache
-cache_implementation gradient_checkpointing output_past pooler_* classifier_* directionality
-tie_* language summary_* matryoshka_dimensions use_flash_attn fused_* use_xentropy
-use_memory_efficient_attention unpad_inputs reference_compile repad_logits_with_grad
-deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output pad_vocab_size_multiple
-reorder_and_upcast_attn sinusoidal_pos_embds return_dict max_length num_beams num_return_sequences
-length_penalty repetition_penalty temperature top_k top_p sentence_transformers sbert_ce_*"""
+cache_implementation gradient_checkpointing output_attentions output_hidden_states output_past
+pooler_* classifier_* directionality tie_* language summary_* matryoshka_dimensions use_flash_attn
+fused_* use_xentropy use_memory_efficient_attention unpad_inputs reference_compile
+repad_logits_with_grad deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output
+pad_vocab_size_multiple reorder_and_upcast_attn sinusoidal_pos_embds return_dict max_length
+num_beams num_return_sequences length_penalty repetition_penalty temperature top_k top_p
+sentence_transformers sbert_ce_*"""
 """Keys that say nothing of vectors or logits: training, kernels, heads for other tasks."""
 
 
