@@ -203,7 +203,7 @@ MODERNBERT = Family(
         "rope_scaling": (None,),
     }
     | dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), OFF),
-    harmless="rope_theta layer_norm_eps",
+    harmless="rope_theta",
     biased=frozenset(),
     rotary={FULL: ("global_rope_theta",), LOCAL: ("local_rope_theta",)},
     window="local_attention",

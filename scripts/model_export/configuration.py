@@ -19,7 +19,7 @@ SIZES = {
     "head_width": ("head_dim",),
 }
 """Field of `Config` -> the keys that may say it: of BERT, GPT-2 and DistilBERT."""
-NORM_EPSILON = ("norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps")
+NORM_EPSILON = ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps")
 THETA = "rope_theta"
 WAYS = ("default", "linear", "ntk")
 """In which queries and keys turn. `ntk` is that of GTE's own code, which transformers has not."""
@@ -63,6 +63,13 @@ class Configuration(JsonFile):
     def sizes(self) -> Config:
         """Those of the network."""
         keys = {name: self._first(names) for name, names in SIZES.items()}
+        if "n_positions" in self:
+            # NomicBERT's other key says how long the texts were that it was trained with.
+            keys["positions"] = "n_positions"
+        # Some files have a number under several of its names.
+        for names in (*SIZES.values(), NORM_EPSILON):
+            first = self.get(self._first(names))
+            self.known.update(key for key in names if key in self and self[key] == first)
         absent = {name for name in ("key_heads", "head_width") if self.get(keys[name]) is None}
         absent |= set() if self.family.has("emb.type") else {"type_rows"}
         # gte-base-en-v1.5 has no types of tokens.
@@ -91,10 +98,12 @@ class Configuration(JsonFile):
         family = self.family
         if not family.rotary:
             return ()
-        kinds = self.get("layer_types")
-        if kinds is None and family.full_every:
-            step = self.whole(family.full_every, 1)
-            kinds = [LOCAL if layer % step else FULL for layer in range(sizes.layers)]
+        kinds, every = self.get("layer_types"), family.full_every
+        if every and (kinds is None or every in self):
+            step = self.whole(every, 1)
+            told = [LOCAL if layer % step else FULL for layer in range(sizes.layers)]
+            kinds = told if kinds is None else kinds
+            self.demand(kinds == told, "layer_types", f"{every} {step} says otherwise")
         if kinds is None and LOCAL not in family.rotary:
             kinds = [FULL] * sizes.layers
         is_known = isinstance(kinds, list) and set(kinds) <= set(family.rotary)
