@@ -271,12 +271,12 @@ def test_one_client_pairs_each_latency_with_compute_of_the_same_answer() -> None
             writer.write(answered(timing))
 
     async def client(url: str) -> list[tuple[float, float | None]]:
-        pairs = await asyncio.to_thread(single.run, url, [b"a", b"b", b"c"], 1)
+        # On a busy machine only two answers came in a second.
+        pairs = await asyncio.to_thread(single.run, url, [b"a", b"b", b"c"], 3)
         await asyncio.wait_for(closed.wait(), 10)
         return pairs
 
     found = served(handler, client)
     told = [compute for _, compute in found]
     assert told == list(itertools.islice(itertools.cycle((0.002, 0.02)), len(found)))
-    # On a busy machine few answers come in the second.
-    assert len(found) > 1 and all(took > compute for took, compute in found)
+    assert len(found) > 3 and all(took > compute for took, compute in found)
