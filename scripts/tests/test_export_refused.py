@@ -210,3 +210,19 @@ def test_angles_of_each_kind_of_layer_must_be_said(
     snapshots.put(folder / NETWORK, PUBLISHED[family] | keys)
     with pytest.raises(PackageError, match=f"config.json has {message}"):
         snapshots.open_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"norm_eps": 1e-6}, "norm_eps 1e-06: nobody here"),
+        ({"global_attn_every_n_layers": 2}, "layer_types .*_every_n_layers 2 says otherwise"),
+    ],
+)
+def test_two_keys_that_contradict_each_other_are_refused(
+    tmp_path: Path, keys: Keys, message: str
+) -> None:
+    folder = copied("modernbert", tmp_path)
+    snapshots.put(folder / NETWORK, PUBLISHED["modernbert"] | keys)
+    with pytest.raises(PackageError, match=f"config.json has {message}"):
+        snapshots.open_encoder(folder)
