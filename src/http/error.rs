@@ -89,7 +89,7 @@ codes! {
     InvalidDimensions: "invalid_dimensions", BAD_REQUEST, "invalid_request_error",
         "the model has no vectors of this length";
     InvalidValue: "invalid_value", BAD_REQUEST, "invalid_request_error",
-        "another field or header has a wrong value";
+        "another field or header has a wrong value, or a field has a slip in its name";
     MalformedHead: "malformed_head", BAD_REQUEST, "invalid_request_error",
         "the bytes are not HTTP/1.1, or its headers contradict each other";
     HeadTooLarge: "head_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, "invalid_request_error",

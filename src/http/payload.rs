@@ -9,7 +9,7 @@ use actix_web::web::{Bytes, BytesMut};
 use bytestring::ByteString;
 use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny};
 use serde_json::error::Category;
-use serde_path_to_error::{Path, Segment};
+use serde_path_to_error::{Path, Segment, Track};
 
 use super::error::{ApiError, Code, FieldNames};
 use super::model_name::{prompt_of, unknown_model};
@@ -28,12 +28,14 @@ pub(super) mod chunking;
 mod fuzz;
 pub(super) mod input;
 mod item_scanner;
+mod slips;
 pub(super) mod wishes;
 pub(super) mod words;
 
 use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
 pub(super) use item_scanner::ItemScanner;
+use slips::SLIP;
 use wishes::LENGTHS;
 pub(super) use wishes::{TRUNCATE, WISHES, Wishes, with_wishes};
 use words::{LexicalWord, TokenEncoding};
@@ -129,25 +131,27 @@ pub(super) fn read_into<B: Body>(
             let message = format!("the body is empty; send a JSON object such as {example}");
             return Err(invalid_json(message));
         }
-        // serde takes a list for the values of a struct, and copies a string that it refuses.
-        Some(b'[' | b'"') => return Err(not_an_object::<B>()),
+        // serde copies a string that it refuses.
+        Some(b'"') => return Err(not_an_object::<B>()),
         Some(_) => {}
     }
     input::within(&text, B::TAKES, room, limits, || {
-        let body: Result<B, _> = serde_json::from_str(&text);
-        let mut body = body.map_err(|error| match error.classify() {
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let body = object::<_, B>(&mut json).and_then(|body| json.end().map(|()| body));
+        let body = body.map_err(|error| match error.classify() {
             Category::Data => refusal::<B>(&text),
             Category::Syntax | Category::Eof | Category::Io => malformed(&error),
         })?;
+        let mut body = body.ok_or_else(not_an_object::<B>)?;
         body.settle();
         Ok(body)
     })
 }
 
 with_wishes! {
-    /// Null is the same as leaving a field out, except for input; unknown fields are ignored, a
-    /// field that comes twice is refused. Whole numbers are written without fraction and exponent
-    /// (1, not 1.0).
+    /// Null is the same as leaving a field out, except for input; unknown fields are ignored, but
+    /// for slips in names, a field that comes twice is refused. Whole numbers are written without
+    /// fraction and exponent (1, not 1.0).
     #[derive(Debug, Default, serde::Deserialize)]
     pub(super) struct EmbeddingRequest {
         /// Empty when it is absent or null.
@@ -349,13 +353,12 @@ impl EmbeddingRequest {
 /// What is wrong in a body whose fields serde refused. The body is read once more to learn where:
 /// to follow the path in every request would make long lists take half as much time again.
 fn refusal<B: Body>(text: &str) -> ApiError {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let Err(error) = serde_path_to_error::deserialize::<_, B>(&mut json) else {
-        return not_an_object::<B>();
-    };
-    let (path, said) = (error.path(), error.inner().to_string());
-    if let Some(twice) = duplicate::<B>(path, &said) {
-        return twice;
+    let (mut json, mut track) = (serde_json::Deserializer::from_str(text), Track::new());
+    let read = object::<_, B>(serde_path_to_error::Deserializer::new(&mut json, &mut track));
+    let Err(error) = read else { return not_an_object::<B>() };
+    let (path, said) = (&track.path(), error.to_string());
+    if let Some(name) = duplicate::<B>(path, &said).or_else(|| slip::<B>(path, &said)) {
+        return name;
     }
     match path.iter().next() {
         Some(Segment::Map { key }) if key == "chunking" => chunking::refusal(path, &said),
@@ -397,6 +400,17 @@ fn duplicate<B: Body>(path: &Path, said: &str) -> Option<ApiError> {
     };
     let (name, _) = B::field(name)?;
     Some(ApiError::of(Code::DuplicateField, name, format!("{place} comes twice; send it once")))
+}
+
+/// The field that is meant by the name at `path` when serde said that the name has a slip.
+fn slip<B: Body>(path: &Path, said: &str) -> Option<ApiError> {
+    let (meant, _) = said.strip_prefix(SLIP)?.split_once('`')?;
+    let (name, _) = match path.iter().next() {
+        Some(Segment::Map { key }) if path.iter().len() > 1 => B::field(key),
+        _ => B::field(meant),
+    }?;
+    let message = format!("{path} is not a field; did you mean {meant}?");
+    Some(ApiError::of(Code::InvalidValue, name, message))
 }
 
 fn not_an_object<B: Body>() -> ApiError {

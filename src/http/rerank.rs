@@ -231,7 +231,7 @@ impl Ranking {
 const RESULT_BYTES: u64 = 112;
 
 /// Null is the same as leaving a field out, except for query and documents; unknown fields are
-/// ignored, a field that comes twice is refused.
+/// ignored, but for slips in names, a field that comes twice is refused.
 #[derive(Debug, Deserialize)]
 pub(super) struct RerankRequest {
     #[serde(default, deserialize_with = "input::read_documents")]

@@ -54,6 +54,75 @@ fn unknown_fields_and_user_are_ignored() {
     assert_eq!(server.post_bytes(DENSE, deep).ok(), bare);
 }
 
+/// Routes with fields that change an answer, a body that each takes, and slips in their names.
+const SLIPS: &str = r#"
+/v1/embeddings /v1/sparse-embeddings | {"input":"text"} | input_typ imput_type inputType dimension
+/v1/embeddings:both | {"input":"text"} | dimesnions encoding_fromat truncte prompt_nam taks_type
+/v1/embeddings:both | {"input":"text"} | output_dtypes sparse_topk sparse_min_wieght late_chunkin
+/v1/tokenize | {"input":"text"} | input_typ
+/v1/rerank /v2/rerank | {"query":"a","documents":["b"]} | truncat return_document
+/embed /embed_sparse / | {"inputs":"text"} | dimension prompt_nam truncation_directon
+/rerank | {"query":"a","texts":["b"]} | raw_score return_texts
+/tokenize | {"inputs":"text"} | promt_name add_special_token
+/decode | {"ids":[2]} | skip_special_token
+"#;
+
+#[test]
+fn a_slip_in_the_name_of_a_field_is_refused_and_both_names_are_told() {
+    let server = Server::ready();
+    for [paths, body, slips] in rows(SLIPS) {
+        for (path, slip) in paths.split(' ').flat_map(|p| slips.split(' ').map(move |s| (p, s))) {
+            let mut body: Value = serde_json::from_str(body).expect("an object");
+            body[slip] = json!("query");
+            let answer = server.post(path, &body);
+            assert_eq!(answer.status, 400, "{path} {slip}: {}", answer.text());
+            let told = format!("{slip} is not a field; did you mean ");
+            assert!(answer.text().contains(&told), "{path}: {}", answer.text());
+        }
+    }
+    let said = server.post(DENSE, &with("input_typ", json!("query")));
+    said.refused("invalid_value", "input_type").says("did you mean input_type?");
+    let inputs = json!({"source_sentence": "a", "sentences": ["b"]});
+    let body = json!({"inputs": inputs, "parameters": {"promt_name": "query"}});
+    let said = server.post("/similarity", &body).text();
+    assert!(said.contains("parameters.promt_name is not a field; did you mean prompt_name?"));
+}
+
+/// What clients of other servers send, and what changes no vector.
+#[rustfmt::skip]
+const OTHERS: [&str; 20] = [
+    "users", "models", "inputs", "normalize", "normalise", "top_p", "store", "tasks", "top_n",
+    "truncate_prompt_tokens", "truncation_direction", "add_special_tokens", "options", "priority",
+    "keep_alive", "metadata", "modality", "endianness", "max_tokens", "return_multivector",
+];
+
+#[test]
+fn fields_of_other_servers_are_no_slips() {
+    let server = Server::ready();
+    for path in ROUTES {
+        let bare = server.post(path, &json!({"input": "text"})).ok();
+        for key in OTHERS {
+            assert_eq!(server.post(path, &with(key, json!([1]))).ok(), bare, "{path} {key}");
+        }
+    }
+    let body = json!({"inputs": "text", "input": "text", "normalise": 1});
+    assert_eq!(server.post("/embed", &body).status, 200);
+    let body =
+        json!({"query": "a", "documents": ["b"], "top_p": 1, "store": true, "rank_fields": 1});
+    server.post("/v1/rerank", &body).ok();
+}
+
+/// To compare names takes longer than to read them.
+#[test]
+fn of_many_unknown_fields_the_first_are_compared() {
+    let server = Server::ready();
+    let others: String = (0..16).map(|at| format!("\"sparse_other{at}\":1,")).collect();
+    let body = |others: &str| format!("{{{others}\"input_typ\":\"query\",\"input\":\"text\"}}");
+    server.post_bytes(DENSE, body(&others)).ok();
+    let few = others.split_inclusive(',').skip(1).collect::<String>();
+    server.post_bytes(DENSE, body(&few)).refused("invalid_value", "input_type");
+}
+
 /// A field, values that it is refused for on every route, and what the message says.
 const REFUSED: &str = r#"
 model | [1, ["a"]] | must be

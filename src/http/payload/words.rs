@@ -6,12 +6,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess,
     Visitor,
 };
 
+use super::slips::ObjectFields;
 use crate::http::error::{ApiError, Code};
 use crate::http::reply::OutputType;
 use crate::service::InputType;
@@ -176,7 +176,7 @@ where
         }
 
         fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Option<T>, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(fields)).map(Some)
+            T::deserialize(ObjectFields(fields)).map(Some)
         }
     }
     json.deserialize_any(Object(PhantomData))
