@@ -133,7 +133,8 @@ fn unreadable(error: &PayloadError, limit: MaxBodyBytes) -> ApiError {
     if matches!(error, PayloadError::Overflow) {
         return ApiError::body_too_large(limit.get());
     }
-    let message = "the body ended early or its chunks are malformed; send it whole";
+    let message = "the body ended early, or its chunks are malformed or have more than 16 KiB of \
+                   extensions and trailers; send it whole";
     ApiError::new(Code::InvalidBody, message)
 }
 

@@ -1,5 +1,6 @@
 //! Below well-behaved clients: raw bytes, early closes, continuations, chunks, the server's end.
 
+use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,6 +91,38 @@ fn a_chunked_body_is_refused_as_soon_as_it_is_too_large() {
     for request in [chunk, announced("1025"), announced("99999999999")] {
         server.open(request).answer().refused("body_too_large", "");
     }
+}
+
+/// Actix would read them for as long as they come.
+#[test]
+fn bytes_of_chunks_that_nobody_reads_are_limited() {
+    let server = Server::set(|set| set.http.body_timeout = number(2000));
+    let (most, chunk) = (16 * 1024, format!("{:x}\r\n{TEXT}\r\n", TEXT.len()));
+    for begin in ["1;", "1 ", &format!("{chunk}0\r\nt:"), &format!("{chunk}0\r\n")] {
+        let filler = if begin == "1 " { " " } else { "t" };
+        let mut stream = server.open(chunked() + begin + &filler.repeat(most + 1));
+        stream.answer().refused("invalid_body", "");
+    }
+    // They are counted together, and a client that sends few is served.
+    let ten = |bytes: usize| {
+        let chunks = TEXT.chars().map(|letter| format!("1;{}\r\n{letter}\r\n", "x".repeat(bytes)));
+        server.open(chunked() + &chunks.collect::<String>() + "0\r\n\r\n").answer()
+    };
+    ten(most / TEXT.len() - 1).ok();
+    ten(most / TEXT.len()).refused("invalid_body", "");
+}
+
+/// A route that takes no body reads none while it works.
+#[test]
+fn a_body_that_no_route_reads_is_not_kept_with_what_stands_between_its_bytes() {
+    let server = Server::ready();
+    server.hold();
+    let mut stream = server.connect();
+    stream.set_write_timeout(Some(Duration::from_secs(1))).expect("it is a socket");
+    stream.say(get("/health/deep", "transfer-encoding: chunked\r\n"));
+    let chunk = format!("1;{}\r\nx\r\n", "x".repeat(8000)).repeat(8);
+    let taken = (0..1000).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count();
+    assert!(taken < 500, "the socket has no room for {taken} times 64 KB");
 }
 
 #[test]

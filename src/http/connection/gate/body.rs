@@ -4,13 +4,18 @@
 //! take the rest for a request. A test compares the two. Trailers must be headers here. Actix takes
 //! any bytes for them, and so the next request, when a line that ends the body ends with LF alone.
 
+/// Bytes of a chunked body that nobody reads: extensions of its chunks, and trailers. Actix keeps a
+/// chunk of one byte together with what was read around it.
+const UNREAD_MAX_BYTES: usize = 16 * 1024;
+
 /// What is to come of the body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// So many bytes.
     Bytes(u64),
-    Chunks(ChunkPart),
-    /// Nothing that means anything: a chunk was not well-formed.
+    /// What comes next, and how many bytes may come yet that nobody reads.
+    Chunks(ChunkPart, usize),
+    /// Nothing that means anything: a chunk was not well-formed, or too much of it is not read.
     Broken,
 }
 
@@ -39,11 +44,11 @@ pub(super) enum ChunkPart {
 impl Rest {
     /// A chunked body from its start.
     pub(super) const fn chunks() -> Self {
-        Self::Chunks(ChunkPart::Size)
+        Self::Chunks(ChunkPart::Size, UNREAD_MAX_BYTES)
     }
 
     pub(super) fn has_ended(self) -> bool {
-        matches!(self, Self::Bytes(0) | Self::Chunks(ChunkPart::End))
+        matches!(self, Self::Bytes(0) | Self::Chunks(ChunkPart::End, _))
     }
 
     /// More bytes may belong to the body.
@@ -59,7 +64,7 @@ impl Rest {
                 *left -= own as u64;
                 own
             }
-            Self::Chunks(chunk) => match chunk.advance(bytes) {
+            Self::Chunks(chunk, unread) => match chunk.advance(bytes, unread) {
                 Ok(own) => own,
                 Err(Malformed { at }) => {
                     *self = Self::Broken;
@@ -77,7 +82,7 @@ struct Malformed {
 }
 
 impl ChunkPart {
-    fn advance(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    fn advance(&mut self, bytes: &[u8], unread: &mut usize) -> Result<usize, Malformed> {
         let mut at = 0;
         while at < bytes.len() && *self != Self::End {
             if let Self::Data(left) = *self {
@@ -89,10 +94,19 @@ impl ChunkPart {
                 };
             } else {
                 *self = self.next(bytes[at]).ok_or(Malformed { at })?;
+                if self.is_unread() {
+                    *unread = unread.checked_sub(1).ok_or(Malformed { at })?;
+                }
                 at += 1;
             }
         }
         Ok(at)
+    }
+
+    /// The last byte has no meaning here.
+    const fn is_unread(self) -> bool {
+        use ChunkPart::{Extension, SpaceAfterSize, TrailerName, TrailerValue};
+        matches!(self, SpaceAfterSize(_) | Extension(_) | TrailerName | TrailerValue)
     }
 
     /// What comes behind this byte; `None` when it cannot be.
