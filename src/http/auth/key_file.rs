@@ -103,11 +103,7 @@ fn keys(text: &str) -> Vec<KeyDigest> {
 mod tests {
     use super::super::super::watched::Watched;
     use super::*;
-    use rustix::fs::{CWD, Mode, mkfifoat};
-    use std::error::Error;
-    use std::sync::{Arc, mpsc};
-    use std::time::Duration;
-    use std::{fs, thread};
+    use std::fs;
 
     #[test]
     fn comments_blank_lines_and_spaces_are_no_keys() {
@@ -129,32 +125,5 @@ mod tests {
         assert!(matches!(refused(), KeyFileError::Read { .. }));
         fs::write(&path, "k\n".repeat(600_000)).expect("it is written");
         assert!(matches!(refused(), KeyFileError::TooLong { .. }));
-    }
-
-    /// Nobody writes into the pipe, and the thread that reads does not wait for it.
-    #[test]
-    fn a_pipe_in_the_place_of_the_keys_gives_none_and_takes_none() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("keys");
-        fs::write(&path, "old").expect("it is written");
-        let keys = Watched::open(KeyFile::new(&path)).expect("a key");
-        let (sender, looked) = mpsc::channel();
-        let look = || {
-            let (keys, sender) = (Arc::clone(&keys), sender.clone());
-            thread::spawn(move || {
-                keys.refresh();
-                sender.send(keys.current()).expect("the test waits");
-            });
-            looked.recv_timeout(Duration::from_secs(10)).expect("it was looked at")
-        };
-        fs::remove_file(&path).expect("it was there");
-        mkfifoat(CWD, &path, Mode::RUSR).expect("a pipe");
-        assert_eq!(*look(), [digest(b"old")]);
-        let error = Watched::open(KeyFile::new(&path)).expect_err("it is a pipe");
-        let said = error.source().expect("a cause").to_string();
-        assert!(said.starts_with("it is a pipe") && said.contains("to a file"), "{said}");
-        fs::remove_file(&path).expect("it was there");
-        fs::write(&path, "new").expect("it is written");
-        assert_eq!(*look(), [digest(b"new")]);
     }
 }

@@ -1,11 +1,9 @@
 //! Tests of which files make a pair, and when another pair is taken.
 
-use std::error::Error;
 use std::fs;
 use std::path::Path;
 
 use rcgen::{CertifiedKey as Generated, generate_simple_self_signed};
-use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 use tokio_rustls::rustls::ProtocolVersion;
 
@@ -71,14 +69,6 @@ fn each_bad_file_is_named_with_its_fault() {
     assert!(matches!(fault(cert, Some(&other.key)), TlsError::Mismatch { .. }));
     write(&files.key, &ours.key);
     assert!(Tls::open(&files).is_ok());
-    for path in [&files.cert, &files.key] {
-        fs::rename(path, path.with_extension("file")).expect("it was there");
-        mkfifoat(CWD, path, Mode::RUSR).expect("a pipe");
-        let error = Tls::open(&files).err().expect("it is a pipe");
-        let said = error.source().expect("a cause").to_string();
-        assert!(said.starts_with("it is a pipe") && error.to_string().contains(".pem"), "{said}");
-        fs::rename(path.with_extension("file"), path).expect("it was there");
-    }
 }
 
 #[test]
