@@ -31,7 +31,6 @@ mod embedding;
 mod facts;
 mod figures;
 pub(crate) mod looked_up;
-mod occurrences;
 mod offline;
 mod request;
 mod token_lists;

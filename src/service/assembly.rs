@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use super::chunking::{RunPart, TextsToRun};
-use super::occurrences::occurrences;
-use super::{EmbedOptions, EmbedReply, EmbeddedItem, Milestones};
+use super::{EmbedOptions, EmbedReply, EmbeddedItem, Milestones, Occurrence};
 use model::package::manifest::Manifest;
 use model::tokenize::{Offsets, Tokenized};
 use vectors::ItemRows;
 use vectors::dense;
-use vectors::sparse::{self, Selection};
+use vectors::sparse::{self, Selection, SparseVector};
 use vectors::tokens::TokenVectors;
 
 /// The answer to a request, from the rows of the texts that ran for it.
@@ -109,4 +108,21 @@ impl Assembly<'_> {
             (self.offsets == Offsets::Find).then(|| occurrences(text, tokens, weights, &sparse));
         EmbeddedItem { sparse, occurrences, ..EmbeddedItem::default() }
     }
+}
+
+/// The places of those of `tokens` whose ids are in `kept`, in the text's order. `weights` are of
+/// all positions of the text, the special tokens and the prompt among them.
+fn occurrences(
+    text: &Tokenized,
+    tokens: Range<usize>,
+    weights: &[f32],
+    kept: &SparseVector,
+) -> Vec<Occurrence> {
+    let first = text.own.start;
+    let places = tokens.skip_while(|&token| token < first).map_while(|token| {
+        let (&weight, &span) = (weights.get(token)?, text.spans.get(token - first)?);
+        // A place may have no weight above zero where another place of the same id has one.
+        Some(Occurrence { id: text.ids[token], span, weight: weight.max(0.0) })
+    });
+    places.filter(|place| kept.indices.binary_search(&place.id).is_ok()).collect()
 }

@@ -481,9 +481,4 @@ mod tests {
         drop((first, second));
         assert_eq!((door.text_bytes(), door.bytes()), (0, 0));
     }
-
-    #[test]
-    fn a_text_has_at_least_one_token_and_at_most_the_limit() {
-        assert_eq!([0, 4, 400, 4_000].map(|bytes| likely_tokens(bytes, 512)), [1, 1, 100, 512]);
-    }
 }

@@ -60,12 +60,16 @@ fn offsets_say_where_the_text_has_each_id_with_its_weight_there() {
         assert!(ask(&json!({"offsets": false})).get("occurrences").is_none(), "{path}");
     }
     let repeated = json!({"input": "two one two", "offsets": true});
-    let item = server.post(SPARSE, &repeated).ok()["data"][0].take();
-    assert_eq!(pairs(&item), [(100, 0.25), (101, 0.5)]);
-    let weights = item["occurrences"].as_array().expect("a list").iter();
-    let weights: Vec<_> = weights.map(|place| (&place["id"], &place["weight"])).collect();
-    let expected = [(101, 0.125), (100, 0.25), (101, 0.5)].map(|(id, w)| (json!(id), json!(w)));
-    assert_eq!(weights, expected.each_ref().map(|(id, weight)| (id, weight)));
+    // A place may weigh nothing where another place of the same id has a weight.
+    for (weight, told) in [(0.125, 0.125), (-0.5, 0.0)] {
+        server.set_weights(&[9.0, weight, 0.25, 0.5, 9.0]);
+        let item = server.post(SPARSE, &repeated).ok()["data"][0].take();
+        assert_eq!(pairs(&item), [(100, 0.25), (101, 0.5)]);
+        let weights = item["occurrences"].as_array().expect("a list").iter();
+        let weights: Vec<_> = weights.map(|place| (&place["id"], &place["weight"])).collect();
+        let expected = [(101, told), (100, 0.25), (101, 0.5)].map(|(id, w)| (json!(id), json!(w)));
+        assert_eq!(weights, expected.each_ref().map(|(id, weight)| (id, weight)));
+    }
 }
 
 #[test]
