@@ -88,13 +88,14 @@ fn service() -> EmbeddingService {
     service
 }
 
-/// An object of known and unknown fields, some of them twice.
+/// An object of known and unknown fields, some of them twice, some with slips in their names.
 fn object(rng: &mut Rng) -> String {
     let mut fields = Vec::new();
     for _ in 0..rng.u8(..5) {
         let known = [EmbeddingRequest::FIELDS, EmbeddingRequest::WISHES].concat();
         let (name, _) = known[rng.usize(..known.len())];
-        fields.push(format!("\"{name}\":{}", field(rng, name)));
+        let slips = if rng.u8(..8) == 0 { rng.usize(1..3) } else { 0 };
+        fields.push(format!("\"{}\":{}", &name[slips..], field(rng, name)));
     }
     if rng.u8(..8) > 0 {
         fields.insert(rng.usize(..=fields.len()), format!("\"input\":{}", input(rng)));
