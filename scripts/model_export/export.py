@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -34,15 +35,18 @@ def run(options: argparse.Namespace) -> None:
 
         key = key or hub.resolve(name, revision)
         with kept.locked(name):
-            folder = hub.fetch(name, key, options)
+            folder, files = hub.fetch(name, key, options)
+    else:
+        files = os.listdir(folder)
     if options.out:
         out = options.out.resolve()
-        export(options, snapshot_plan(options, folder, out.name), out)
+        export(options, snapshot_plan(options, folder, files, out.name), out)
     else:
         out = kept.place(options, name, key)
         with kept.locked(name):
             if not kept.is_whole(out):
-                export(options, snapshot_plan(options, folder, name.split("/")[-1]), out)
+                plan = snapshot_plan(options, folder, files, name.split("/")[-1])
+                export(options, plan, out)
         print(out)
     if is_of_hub:
         kept.note(name, revision, key)
@@ -68,16 +72,19 @@ def export(options: argparse.Namespace, plan: manifest.Plan, out: Path) -> None:
             manifest.save(content, folder / manifest.NAME)
 
 
-def snapshot_plan(options: argparse.Namespace, folder: Path, name: str) -> manifest.Plan:
-    """What --model asks for, from the folder with its files; what was typed wins over them."""
-    said = snapshot.check(folder, names := os.listdir(folder), options)
-    if snapshot.COLBERT_FILE in names and not said.tokens and not said.kind:
+def snapshot_plan(
+    options: argparse.Namespace, folder: Path, files: Collection[str], name: str
+) -> manifest.Plan:
+    """What --model asks for, of the model whose files have these names, and of which those that are
+    needed lie in the folder. What was typed wins over them."""
+    said = snapshot.check(folder, files, options)
+    if snapshot.COLBERT_FILE in files and not said.tokens and not said.kind:
         say("token vectors are left out: --token-vectors takes them in")
     prompts, typed = {"query": options.query_prompt, "passage": options.passage_prompt}, {}
     prompts = {kind: text for kind, text in prompts.items() if text is not None}
     if prompts:
-        files = [said.sources["prompts"]] if said.prompts else []
-        typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *files])
+        also = [said.sources["prompts"]] if said.prompts else []
+        typed["prompts"] = ", ".join([*(f"--{kind}-prompt" for kind in prompts), *also])
     if said.kind and (options.shorter_vectors or (said.scorer and prompts)):
         flags = ["--query-prompt", "--passage-prompt"] if said.scorer else []
         named = ", ".join([*flags, "--shorter-vectors"])

@@ -9,7 +9,7 @@ cannot be served is refused before its weights are fetched. No pickle is ever ex
 import argparse
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -66,12 +66,13 @@ def resolve(name: str, revision: str) -> str:
         return HfApi().resolve_revision(name, revision=revision).resolved
 
 
-def fetch(name: str, commit: str, options: argparse.Namespace) -> Path:
-    """The folder with a model's files. Options are needed to tell what must be refused."""
+def fetch(name: str, commit: str, options: argparse.Namespace) -> tuple[Path, Collection[str]]:
+    """The folder with what is needed of a model, and the names of all its files. Options are needed
+    to tell what must be refused."""
     with _explained(name, commit):
         folder = _small_files(name, commit, ["config.json", modules.NAME])
         try:
-            absent = _absent(name, commit, folder, options)
+            sizes, absent = _weights(name, commit, folder, options)
         except PackageError as error:
             # Sentences name the model and not a folder of the cache.
             text = str(error).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
@@ -80,15 +81,18 @@ def fetch(name: str, commit: str, options: argparse.Namespace) -> Path:
         blobs = folder.parents[1] / "blobs"
         began = sum(part.stat().st_size for part in blobs.glob("*.incomplete"))
         cure = ": free some room, or name another folder with HF_HOME"
-        demand_room(Path(constants.HF_HUB_CACHE), sum(absent.values()) - began, cure)
-        for at, (file, size) in enumerate(absent.items(), 1):
-            say(f"fetching {file} ({size / 1e6:.0f} MB), {at} of {len(absent)}")
+        demand_room(Path(constants.HF_HUB_CACHE), sum(sizes[file] for file in absent) - began, cure)
+        for at, file in enumerate(absent, 1):
+            say(f"fetching {file} ({sizes[file] / 1e6:.0f} MB), {at} of {len(absent)}")
             _fetch_whole(name, commit, file, blobs)
-    return folder
+    return folder, sizes
 
 
-def _absent(name: str, commit: str, folder: Path, options: argparse.Namespace) -> dict[str, int]:
-    """Names and sizes of the weights that are not here yet, of a model that can be served."""
+def _weights(
+    name: str, commit: str, folder: Path, options: argparse.Namespace
+) -> tuple[dict[str, int], list[str]]:
+    """Names and sizes of all files of a model that can be served, and the weights among them that
+    are not here yet."""
     Configuration(folder / "config.json")
     more = [snapshot.COLBERT_FILE] if options.token_vectors else []
     places = [module.place for module in modules.read(folder) if module.kind == "Dense"]
@@ -104,7 +108,7 @@ def _absent(name: str, commit: str, folder: Path, options: argparse.Namespace) -
     files = snapshot.weight_files(folder, sizes)
     architecture = snapshot.read_config(said)
     vocabulary.read(folder / snapshot.TOKENIZER_FILE, architecture.pad_token_id)
-    absent = {file: sizes[file] for file in files if not (folder / file).exists()}
+    absent = [file for file in files if not (folder / file).exists()]
     if absent and all(file.endswith(".safetensors") for file in files):
         # Names, shapes and types of all tensors stand at the beginning of each file.
         read = partial(HfApi().parse_safetensors_file_metadata, name, revision=commit)
@@ -113,7 +117,7 @@ def _absent(name: str, commit: str, folder: Path, options: argparse.Namespace) -
         except errors.SafetensorsParsingError as error:
             raise PackageError(f"{files[0]} is not a safetensors file: {_line(error)}") from error
         snapshot.open_encoder(folder, said, headers)
-    return absent
+    return sizes, absent
 
 
 def _small_files(name: str, commit: str, patterns: list[str]) -> Path:

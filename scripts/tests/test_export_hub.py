@@ -244,6 +244,19 @@ def test_token_vectors_are_fetched_when_they_are_asked_for(
     assert len(hub.sent(WEIGHTS)) == 1
 
 
+def test_who_gets_no_token_vectors_is_told_of_them_once(
+    hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = snapshots.write(tmp_path / "mine", token_width=12).folder
+    hub.publish(fake_hub.files_of(folder))
+    told = "token vectors are left out: --token-vectors takes them in"
+    for model in (NAME, str(folder)):
+        export(model=model)
+        assert capsys.readouterr().err.count(told) == 1
+        export("--token-vectors", model=model)
+        assert told not in capsys.readouterr().err
+
+
 def test_weights_of_dense_modules_are_fetched_from_any_folder(hub: FakeHub, tmp_path: Path) -> None:
     folder = snapshots.write(tmp_path / "model").folder
     snapshots.write_modules(folder, Pooling.CLS, "Dense")
