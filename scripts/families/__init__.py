@@ -140,9 +140,9 @@ MPNET = Family(
 )
 """MPNet: all-mpnet-base-v2."""
 NOMIC_OFF = """causal prenorm parallel_block qkv_proj_bias mlp_fc1_bias mlp_fc2_bias use_rms_norm
-scale_attn_by_inverse_layer_idx rotary_emb_interleaved rotary_emb_scale_base rotary_scaling_factor
-num_experts moe_every_n_layers"""
-"""The last two are of version 2; `rotary_scaling_factor` turns longer texts in another way."""
+scale_attn_by_inverse_layer_idx rotary_emb_interleaved rotary_emb_scale_base
+rotary_scaling_factor"""
+"""The last one turns longer texts in another way."""
 NOMIC_BERT = Family(
     name="nomic-bert",
     model_types=("nomic_bert",),
@@ -153,6 +153,9 @@ NOMIC_BERT = Family(
         "encoder.layers.#.mlp.": "fi=fc11 fg=fc12 fo=fc2",
     },
     required={
+        # Of version 2, which differs in more: its experts are what a person knows it by.
+        "num_experts": (0, None),
+        "moe_every_n_layers": (0, None),
         "hidden_act": ("silu", None),
         "activation_function": ("swiglu", None),
         "rotary_emb_fraction": (1.0, None),

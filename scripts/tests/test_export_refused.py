@@ -63,6 +63,11 @@ REFUSED: dict[tuple[str, str], list[tuple[Keys, str]]] = {
         ({"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.6}}, "has mixed_b 0.6: "),
     ],
     ("nomic-bert", NETWORK): [
+        # As version 2 has them.
+        (
+            {"num_experts": 8, "activation_function": "gelu", "qkv_proj_bias": True},
+            "has num_experts 8: only 0 can be exported of nomic-bert models",
+        ),
         ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn"}}, "has rope_type 'yarn': "),
         ({"rope_parameters": {"rope_theta": "fast"}}, "has rope_theta 'fast': "),
         (
