@@ -31,8 +31,8 @@ pooler_* classifier_* directionality tie_* language summary_* matryoshka_dimensi
 fused_* use_xentropy use_memory_efficient_attention unpad_inputs reference_compile
 repad_logits_with_grad deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output
 pad_vocab_size_multiple reorder_and_upcast_attn sinusoidal_pos_embds return_dict max_length
-num_beams num_return_sequences length_penalty repetition_penalty temperature top_k top_p
-sentence_transformers sbert_ce_*"""
+num_beams num_beam_groups num_return_sequences length_penalty repetition_penalty temperature top_k
+top_p typical_p torchscript sentence_transformers sbert_ce_*"""
 """Keys that say nothing of vectors or logits: training, kernels, heads for other tasks."""
 
 
@@ -63,7 +63,7 @@ class Configuration(JsonFile):
     def sizes(self) -> Config:
         """Those of the network."""
         keys = {name: self._first(names) for name, names in SIZES.items()}
-        if "n_positions" in self:
+        if self.get("n_positions") is not None:
             # NomicBERT's other key says how long the texts were that it was trained with.
             keys["positions"] = "n_positions"
         # Some files have a number under several of its names.
@@ -99,7 +99,7 @@ class Configuration(JsonFile):
         if not family.rotary:
             return ()
         kinds, every = self.get("layer_types"), family.full_every
-        if every and (kinds is None or every in self):
+        if every and (kinds is None or self.get(every) is not None):
             step = self.whole(every, 1)
             told = [LOCAL if layer % step else FULL for layer in range(sizes.layers)]
             kinds = told if kinds is None else kinds
@@ -180,5 +180,6 @@ class Configuration(JsonFile):
         return Rotary(float(theta), float(factor))
 
     def _first(self, keys: tuple[str, ...]) -> str:
-        """The first key that is there, or else the one that most models have."""
-        return next((key for key in keys if key in self), keys[0])
+        """The first key with a value, or that is there, or else the one that most models have."""
+        there = [key for key in keys if key in self]
+        return next((key for key in there if self[key] is not None), (*there, keys[0])[0])

@@ -19,6 +19,7 @@ from default_package.errors import PackageError
 from families import BERT, XLM_ROBERTA, Family
 from fixtures import FAMILIES, random_encoder
 from model_export import sentence, snapshot
+from model_export.configuration import NORM_EPSILON, SIZES
 
 
 def write(folder: Path, family: str, change: dict[str, Any], *, whole: bool = False) -> Path:
@@ -41,6 +42,15 @@ def test_a_key_that_nobody_understands_is_refused_unless_it_says_nothing(
     folder = write(tmp_path, family, {"residual_scale": 2.0})
     with pytest.raises(PackageError, match=r"config.json has residual_scale 2.0: nobody here"):
         snapshots.open_encoder(folder)
+
+
+@pytest.mark.parametrize("family", [family.name for family in families.FAMILIES])
+def test_another_name_of_a_number_without_a_value_says_nothing(tmp_path: Path, family: str) -> None:
+    known = json.loads((FAMILIES / family / "config.json").read_text())
+    names = [*SIZES.values(), NORM_EPSILON, ("is_causal", "global_attn_every_n_layers")]
+    nothing = {key: None for keys in names for key in keys if key not in known}
+    found = snapshots.open_encoder(write(tmp_path, family, nothing)).architecture
+    assert found == snapshots.open_encoder(FAMILIES / family).architecture
 
 
 @pytest.mark.parametrize(("family", "config"), PUBLISHED.items())
