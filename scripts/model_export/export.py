@@ -120,9 +120,8 @@ def snapshot_plan(
     words = vocabulary.read(folder / snapshot.TOKENIZER_FILE, encoder.architecture.pad_token_id)
     if words.has_charsmap:
         about["tokenizer"] = {"normalization": options.normalization}
-    questions = said.splade and said.splade.questions
-    pairs, quiet = folder if said.scorer else None, questions is not None
-    encoder = snapshot.fitted(encoder, words, pairs=pairs, quiet=quiet)
+    pairs, questions = folder if said.scorer else None, said.questions
+    encoder = snapshot.fitted(encoder, words, pairs=pairs, quiet=questions is not None)
     weights = modules.question_weights(questions, words) if questions else None
     return manifest.Plan(encoder, words, about, weights)
 

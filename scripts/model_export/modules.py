@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from default_package.encoder import Dense
+from default_package.encoder import Dense, Words
 from default_package.errors import JsonFile, PackageError, read_json
 from default_package.vocabulary import Vocabulary
 
@@ -51,13 +51,6 @@ class Module(NamedTuple):
     def kind(self) -> str:
         """`sentence_transformers.models.Router.Router` -> `Router`."""
         return self.type.rpartition(".")[2]
-
-
-class Splade(NamedTuple):
-    """How a model makes weights of words."""
-
-    logarithms: int
-    questions: Path | None  # with what a word weighs in a question, where only documents run
 
 
 def read(folder: Path) -> list[Module]:
@@ -139,12 +132,13 @@ def makes_words(parts: list[Module]) -> bool:
     return bool({part.kind for part in parts} & {POOLING, ROUTER})
 
 
-def splade(folder: Path, parts: list[Module]) -> tuple[Splade, str]:
-    """And the file that says so; without modules a model is as the first ones were."""
-    if not makes_words(parts):
-        table = folder / TABLE
-        return Splade(LOGARITHMS["relu"], table if table.exists() else None), "--pooling"
+def splade(folder: Path, parts: list[Module], *, is_tied: bool) -> tuple[Words, Path | None, str]:
+    """How a SPLADE model weighs words, the file with what each weighs in a question, where only
+    documents run, and what says so. Without modules a model is as the first ones were."""
     path, questions = folder / NAME, None
+    if not makes_words(parts):
+        table, words = folder / TABLE, Words(KEPT, LOGARITHMS["relu"], is_tied)
+        return words, table if table.exists() else None, "--pooling"
     if parts[0].kind == ROUTER:
         check(path, parts, ROUTER, ROUTER)
         path = folder / parts[0].place / ROUTES
@@ -172,7 +166,7 @@ def splade(folder: Path, parts: list[Module]) -> tuple[Splade, str]:
     about.demand(activation in LOGARITHMS, ACTIVATION, f"only {only} can be served")
     about.demand_known("embedding_dimension word_embedding_dimension chunk_size")
     source = f"{about.path.relative_to(folder)}, {ACTIVATION}"
-    return Splade(LOGARITHMS[activation], questions), source
+    return Words(KEPT, LOGARITHMS[activation], is_tied), questions, source
 
 
 def question_weights(path: Path, words: Vocabulary) -> np.ndarray:

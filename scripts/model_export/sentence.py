@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from default_package.choices import CROSS_ENCODER, SPARSE, Pooling
+from default_package.encoder import Words
 from default_package.errors import JsonFile, PackageError, read_json
 from families import Scorer
 
 from . import modules
 from .configuration import Configuration
-from .modules import Module, Splade
+from .modules import Module
 
 SCALED = "mean_sqrt_len_tokens"
 """The mean times a number, which a Dense module sees, and which the length 1 takes away."""
@@ -59,7 +60,8 @@ class Sentence:
     kind: str | None  # the manifest's word, where the model is none of vectors
     what: str  # the model is in a sentence
     scorer: Scorer | None = None  # what makes a score of the vector; cross-encoders alone have one
-    splade: Splade | None = None  # of models that have no vector
+    words: Words | None = None  # of models that have no vector
+    questions: Path | None = None  # with what each word weighs in one, where only documents run
     sparse: bool = True  # whether a lexical head is taken in
     tokens: bool = False  # whether a head for token vectors is
 
@@ -67,7 +69,7 @@ class Sentence:
 def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     """That of the model in `folder`; `pooling` wins over what its files say."""
     network, parts = Configuration(folder / NETWORK), modules.read(folder)
-    path, sources, scorer, splade = folder / modules.NAME, {}, None, None
+    path, sources, scorer, words, questions = folder / modules.NAME, {}, None, None, None
     # A classifier without modules that make vectors.
     if pooling is None and network.is_classifier and {p.kind for p in parts} <= {"Transformer"}:
         kind, normalizes = "CrossEncoder", True
@@ -77,10 +79,10 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
         sources["pooling"] = f"{NETWORK}, architectures"
     elif pooling is Pooling.SPLADE or (pooling is None and modules.makes_words(parts)):
         kind, normalizes = "SparseEncoder", True
-        network.words_are_tied()
-        splade, sources["sparse"] = modules.splade(folder, parts)
-        if splade.questions:
-            sources["sparse"] += f"; questions: {splade.questions.relative_to(folder)}"
+        is_tied = network.words_are_tied()
+        words, questions, sources["sparse"] = modules.splade(folder, parts, is_tied=is_tied)
+        if questions:
+            sources["sparse"] += f"; questions: {questions.relative_to(folder)}"
         # The weight of each token in the mean says which tokens a text has.
         pooling = Pooling.MEAN
     else:
@@ -97,7 +99,7 @@ def read(folder: Path, pooling: Pooling | None = None) -> Sentence:
     if not scorer:
         sources["prompts"] = source
     said = (pooling, tokens_max, prompts, default, sources, network)
-    return Sentence(*said, *MODELS[kind][:2], scorer, splade)
+    return Sentence(*said, *MODELS[kind][:2], scorer, words, questions)
 
 
 def _pooling(path: Path, parts: list[Module]) -> tuple[Pooling, str]:

@@ -118,7 +118,7 @@ def check(folder: Path, names: Collection[str], options: argparse.Namespace) -> 
     if said.kind:
         if with_tokens:
             raise PackageError(f"--token-vectors is for models of vectors: {folder} is {said.what}")
-        if said.splade and not with_sparse:
+        if said.words and not with_sparse:
             raise PackageError(f"--no-sparse leaves nothing of {folder}: it is {said.what}")
         return said
     is_bge_m3 = "bge-m3" in kept.hub_name(folder).lower() or COLBERT_FILE in names
@@ -234,7 +234,7 @@ def fitted(
 
 def read_config(said: Sentence) -> Architecture:
     """The snapshot's architecture."""
-    file, scorer, words = said.network, said.scorer, said.splade
+    file, scorer = said.network, said.scorer
     sizes, family, head = file.sizes(), file.family, ()
     if scorer:
         # The score is the first of the two numbers of the second product.
@@ -250,7 +250,7 @@ def read_config(said: Sentence) -> Architecture:
         attentions=file.attentions(sizes),
         dense=head,
         tokens_max=said.tokens_max,
-        words=words and encoder.Words(modules.KEPT, words.logarithms, file.words_are_tied()),
+        words=said.words,
     )
     # After all else was asked for: a key that nobody understands may change the vectors.
     file.known.update(key for key, value in file.items() if not value)

@@ -167,9 +167,9 @@ def test_a_model_without_modules_is_one_of_words_when_it_is_said_so(tmp_path: Pa
     with pytest.raises(PackageError, match="or splade for lexical weights"):
         sentence.read(folder)
     said = sentence.read(folder, Pooling.SPLADE)
-    assert said.splade == modules.Splade(1, folder / TABLE)
+    assert (said.words, said.questions) == (Words(modules.KEPT, 1, False), folder / TABLE)
     (folder / TABLE).unlink()
-    assert sentence.read(folder, Pooling.SPLADE).splade == modules.Splade(1, None)
+    assert sentence.read(folder, Pooling.SPLADE).questions is None
     manifest = unchecked(folder, "--pooling", "splade")
     assert manifest["sources"]["sparse"] == "--pooling"
     assert "questions" not in manifest["sparse"]
