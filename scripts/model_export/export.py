@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> None:
             return
     if (most := options.max_tokens) is not None and most < sentence.TOKENS_MIN:
         raise PackageError(f"--max-tokens is {most}: at least {sentence.TOKENS_MIN} are needed")
-    folder, revision = Path(options.model).resolve(), kept.revision(options)
-    name, key = kept.target(options)
+    folder = Path(options.model).resolve()
+    name, revision, key = kept.target(options)
     if is_of_hub := not folder.is_dir():
         if options.model.startswith((".", "/", "~")):
             what = f"{folder} is no folder"

@@ -23,11 +23,6 @@ NO_WISHES = {"model", "out", "update"}
 """Options that do not change the package of a published model."""
 
 
-def revision(options: argparse.Namespace) -> str:
-    """Of `NAME[@REVISION]`."""
-    return options.model.partition("@")[2] or "main"
-
-
 def hub_name(folder: Path) -> str:
     """The name on the hub of a snapshot in the hub's cache, else that of the folder."""
     cached = re.search(r"/models--([^/]+)/snapshots/[^/]+$", str(folder))
@@ -50,7 +45,7 @@ def answered(options: argparse.Namespace) -> bool:
             cure = "name the model that it was made of"
             raise PackageError(f"{package} is a package, and {named} cannot change it: {cure}")
     else:
-        name, key = target(options)
+        name, _, key = target(options)
         package = place(options, name, key)
         if not key or not is_whole(package):
             return False
@@ -58,18 +53,18 @@ def answered(options: argparse.Namespace) -> bool:
     return True
 
 
-def target(options: argparse.Namespace) -> tuple[str, str]:
-    """Name and key of the model: a folder's state, or the commit of its revision. The commit is one
-    that was noted, as long as nobody asks the hub for a newer one; else nothing. A folder's package
-    needs no key where --out names its place."""
+def target(options: argparse.Namespace) -> tuple[str, str, str]:
+    """Name, revision and key of the model: a folder's state, or the commit of its revision. The
+    commit is one that was noted, as long as nobody asks the hub for a newer one; else nothing. A
+    folder has no revision, and its package needs no key where --out names its place."""
     folder = Path(options.model).resolve()
     if folder.is_dir():
-        return hub_name(folder), "" if options.out else state(folder)
-    name, wanted = options.model.partition("@")[0], revision(options)
-    if COMMIT.fullmatch(wanted):
-        return name, wanted
-    noted = _note(name, wanted)
-    return name, noted.read_text() if noted.is_file() and not options.update else ""
+        return hub_name(folder), "", "" if options.out else state(folder)
+    name, _, revision = options.model.partition("@")
+    noted = _note(name, revision := revision or "main")
+    if COMMIT.fullmatch(revision):
+        return name, revision, revision
+    return name, revision, noted.read_text() if noted.is_file() and not options.update else ""
 
 
 def place(options: argparse.Namespace, name: str, key: str) -> Path:
