@@ -5,6 +5,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+KINDS = {bool: "true or false", dict: "an object", list: "a list", str: "a text"}
+
 
 class PackageError(Exception):
     """Something the caller can act on; its text is one sentence, shown without a traceback."""
@@ -35,6 +37,13 @@ class JsonFile(dict[str, Any]):
     def get(self, key: str, default: Any = None) -> Any:
         self.known.add(key)
         return super().get(key, default)
+
+    def of_kind(self, key: str, default: Any) -> Any:
+        """What the key says, of the default's kind; the default where nothing is said."""
+        kind, found = type(default), self.get(key, default)
+        is_empty = not found and kind is not bool
+        self.demand(is_empty or isinstance(found, kind), key, f"{KINDS[kind]} is needed")
+        return default if is_empty else found
 
     def demand(self, holds: bool, key: str, wanted: str, *value: object) -> None:
         """Refuses the file with the key, its value, or the one that is given, and what to do."""

@@ -42,7 +42,7 @@ class Configuration(JsonFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         families = {kind: family for family in FAMILIES for kind in family.model_types}
-        found = families.get(self.get("model_type"))
+        found = families.get(str(self.get("model_type")))
         self.demand(found is not None, "model_type", f"only {', '.join(families)} are known")
         self.family: Family = found
         key = "quantization_config"
@@ -57,8 +57,8 @@ class Configuration(JsonFile):
     @property
     def is_classifier(self) -> bool:
         """Whether it has a head that judges texts."""
-        named = self.get("architectures") or []
-        return any(name.endswith("ForSequenceClassification") for name in named)
+        named = self.of_kind("architectures", [])
+        return any(str(name).endswith("ForSequenceClassification") for name in named)
 
     def sizes(self) -> Config:
         """Those of the network."""
@@ -156,12 +156,12 @@ class Configuration(JsonFile):
 
     def _rotary(self, kind: str, width: int) -> Rotary:
         """By any of the ways in which transformers has written it."""
-        about, kinds = self.get("rope_parameters") or {}, self.family.rotary
+        about, kinds = self.of_kind("rope_parameters", {}), self.family.rotary
         # What is said of no kind holds where there is only one.
         general = about if len(kinds) == 1 else {}
         wanted = f"what it says must be of one of {', '.join(kinds)}"
         self.demand(bool(general) or set(about) <= set(kinds), "rope_parameters", wanted)
-        about = about.get(kind, general) | (self.get("rope_scaling") or {})
+        about = about.get(kind, general) | self.of_kind("rope_scaling", {})
         self.known.update(kinds[kind])
         way = about.get("rope_type", about.get("type", "default"))
         key = THETA if THETA in about else self._first(kinds[kind])

@@ -106,12 +106,12 @@ def _dense(module: Path) -> tuple[np.ndarray, np.ndarray, str | None]:
     for key in ("module_input_name", "module_output_name"):
         about.demand(about.get(key, ONE) == ONE, key, f"only {ONE!r} can be exported")
     activation, known = about.get(ACTIVATION), " or ".join(ACTIVATIONS)
-    about.demand(activation in ACTIVATIONS, ACTIVATION, f"only {known} can be exported")
+    about.demand(activation in [*ACTIVATIONS], ACTIVATION, f"only {known} can be exported")
     file = stored.file_of(module)
     if file is None:
         raise PackageError(f"{module / stored.FILES[0]} is missing, the weights of this module")
     tensors, numbers = stored.read(file), []
-    for name in ("linear.weight", "linear.bias")[: 1 + about.get("bias", True)]:
+    for name in ("linear.weight", "linear.bias")[: 1 + about.of_kind("bias", True)]:
         if name not in tensors:
             raise PackageError(f"{file} lacks the tensor {name}")
         numbers.append(tensors[name].read().astype(np.float64))
@@ -163,7 +163,7 @@ def splade(folder: Path, parts: list[Module], *, is_tied: bool) -> tuple[Words, 
     about = JsonFile(folder / parts[1].place / "config.json")
     about.demand(about.get(STRATEGY, "max") == "max", STRATEGY, "only 'max' can be served")
     activation, only = about.get(ACTIVATION, "relu"), " or ".join(LOGARITHMS)
-    about.demand(activation in LOGARITHMS, ACTIVATION, f"only {only} can be served")
+    about.demand(activation in [*LOGARITHMS], ACTIVATION, f"only {only} can be served")
     about.demand_known("embedding_dimension word_embedding_dimension chunk_size")
     source = f"{about.path.relative_to(folder)}, {ACTIVATION}"
     return Words(KEPT, LOGARITHMS[activation], is_tied), questions, source

@@ -142,7 +142,7 @@ def _tokens_max(folder: Path, kind: str) -> tuple[int | None, str]:
     for key, only in plain.items():
         stored.demand(stored.get(key, only) == only, key, f"only {only!r} can be served")
     for key in ("model_args", "model_kwargs"):
-        if others := sorted(set(stored.get(key) or {}) - HARMLESS_ARGUMENTS):
+        if others := sorted(set(stored.of_kind(key, {})) - HARMLESS_ARGUMENTS):
             raise PackageError(f"{stored.path} has {others[0]!r} in {key}: it cannot be served")
     key = "max_seq_length"
     found = stored.get(key)
@@ -168,7 +168,7 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
     told = told if of_pairs else f"only {kind}, {MODELS[kind][1]}, can be served"
     stored.demand(stored.get("model_type", kind) == kind, "model_type", told)
     if of_pairs:
-        none = not any((stored.get("prompts") or {}).values())
+        none = not any(stored.of_kind("prompts", {}).values())
         stored.demand(none, "prompts", "those of a cross-encoder cannot be served")
         stored.demand_known("__version__ activation_fn default_prompt_name similarity_fn_name")
         return {}, None, ""
@@ -177,7 +177,7 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
         why = "the server gives every vector the length 1, so name a model for the cosine"
         what = f"similarity_fn_name {measure!r} and modules.json no Normalize"
         raise PackageError(f"{stored.path} has {what}: {why}")
-    published = {name: text or "" for name, text in (stored.get("prompts") or {}).items()}
+    published = {name: text or "" for name, text in stored.of_kind("prompts", {}).items()}
     passage = next((name for name in PASSAGES if name in published), "passage")
     ours = {"query": "query", passage: "passage"}
     prompts = {ours[name]: text for name, text in published.items() if name in ours}
@@ -187,7 +187,7 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
         source += f"; clients put these in front themselves: {', '.join(others)}"
     default, known = stored.get("default_prompt_name"), ", ".join(["query", *PASSAGES])
     wanted = f"only a prompt for queries or passages ({known}) can be the default"
-    is_known = default is None or default in ours.keys() & published.keys()
+    is_known = default is None or default in [*(ours.keys() & published.keys())]
     stored.demand(is_known, "default_prompt_name", wanted)
     stored.demand_known("__version__")
     return prompts, ours.get(default), source

@@ -139,7 +139,7 @@ def _check_normalizer(folder: Path, family: Family) -> None:
     """Refuses a tokenizer.json that transformers would not go by: its classes for BERT, DistilBERT
     and MPNet make the normalizer anew, of tokenizer_config.json alone."""
     about = JsonFile(folder / "tokenizer_config.json", may_be_missing=True)
-    kind, made = about.get("tokenizer_class") or family.name, {}
+    kind, made = about.of_kind("tokenizer_class", family.name), {}
     if re.match("(distil)?bert|mpnet|nomic", kind.lower()):
         made = read_json(folder / TOKENIZER_FILE).get("normalizer") or {}
     for key, ours in NORMALIZER.items() if made.get("type") == "BertNormalizer" else ():
@@ -219,12 +219,14 @@ def fitted(
     `pairs`: the folder of a cross-encoder. `quiet`: special tokens are no words of documents, since
     no question asks for them."""
     found, known = network.architecture, network.sizes.vocab_rows
-    about = JsonFile(pairs / "tokenizer_config.json", may_be_missing=True) if pairs else {}
+    inputs = ["token_type_ids"]
+    if pairs:
+        about = JsonFile(pairs / "tokenizer_config.json", may_be_missing=True)
+        inputs = about.of_kind("model_input_names", inputs)
     if words.size > known:
         raise PackageError(f"tokenizer.json has {words.size} tokens, the model knows only {known}")
     found = replace(found, sizes=replace(found.sizes, vocab_rows=words.size))
-    has_types = "token_type_ids" in about.get("model_input_names", ["token_type_ids"])
-    if pairs and has_types and found.sizes.type_rows > 1:
+    if pairs and "token_type_ids" in inputs and found.sizes.type_rows > 1:
         # The tokens of a pair's second text have a type of their own.
         found = replace(found, separator=words.separator)
     if quiet and found.words:

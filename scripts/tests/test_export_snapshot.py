@@ -236,6 +236,14 @@ def test_a_tokenizer_that_transformers_reads_otherwise_is_refused(
         snapshot.check(folder, os.listdir(folder), options)
 
 
+def test_the_class_of_a_tokenizer_must_be_a_text(tmp_path: Path) -> None:
+    folder = snapshots.write(tmp_path, BERT).folder
+    snapshots.put(folder / "tokenizer_config.json", {"tokenizer_class": 3})
+    options = export_onnx._parser().parse_args(["--model", str(folder)])
+    with pytest.raises(PackageError, match="has tokenizer_class 3: a text is needed"):
+        snapshot.check(folder, os.listdir(folder), options)
+
+
 @pytest.mark.parametrize("family", ["gte", "modernbert", "nomic-bert"])
 def test_shapes_are_enough_to_check_a_tensor_that_several_share(
     tmp_path: Path, family: str
