@@ -214,8 +214,7 @@ def check_neighbours(
         for text, found in crowd.split(ran).items():
             exact = alone[text]
             least = min(least, cosine(found.dense, exact.dense), least_cosine(found, exact))
-            difference = np.abs(found.token_weights - exact.token_weights)
-            largest = max(largest, float(difference.max()))
+            largest = max(largest, float(abs(found.token_weights - exact.token_weights).max()))
             if network.words:
                 both = (one.words or {} for one in (found, exact))
                 of_words = max(of_words, sparse_distance(*both, network.words.kept))

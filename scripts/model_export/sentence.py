@@ -181,8 +181,7 @@ def _prompts(folder: Path, normalizes: bool, kind: str) -> tuple[dict[str, str],
     passage = next((name for name in PASSAGES if name in published), "passage")
     ours = {"query": "query", passage: "passage"}
     prompts = {ours[name]: text for name, text in published.items() if name in ours}
-    source = "no file has one"
-    source = stored.path.name if prompts else source
+    source = stored.path.name if prompts else "no file has one"
     if others := sorted(published.keys() - ours.keys()):
         source += f"; clients put these in front themselves: {', '.join(others)}"
     default, known = stored.get("default_prompt_name"), ", ".join(["query", *PASSAGES])
