@@ -78,9 +78,20 @@ def read(path: Path) -> dict[str, Stored]:
     }
 
 
+NOT_OF_TORCH = (
+    zipfile.BadZipFile,
+    ValueError,
+    NotImplementedError,
+    EOFError,
+    RuntimeError,
+    OSError,
+)
+"""What `zipfile` raises where the bytes of an archive are others."""
+
+
 def _read_torch(path: Path) -> dict[str, Stored]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             members = {info.filename: info for info in archive.infolist()}
             [root] = [n.removesuffix("data.pkl") for n in members if n.endswith("data.pkl")]
             if members[root + "data.pkl"].file_size > PICKLE_BYTES_MAX:
@@ -90,7 +101,9 @@ def _read_torch(path: Path) -> dict[str, Stored]:
             # Files of PyTorch before 2.1 do not say; they are little endian.
             if order in members and archive.read(order) != b"little":
                 raise Refused("its numbers are not little endian")
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+    except NOT_OF_TORCH as error:
+        if isinstance(error, OSError) and error.filename:  # It cannot be opened.
+            raise
         cure = "save it again with PyTorch 1.6 or later"
         raise PackageError(f"{path} is not a zip file of torch.save: {cure}") from error
     except Refused as error:

@@ -164,3 +164,19 @@ def test_archives_of_another_kind_are_refused(tmp_path: Path) -> None:
         archive.writestr("other", b"")
     with pytest.raises(PackageError, match="not a zip file of torch.save"):
         read(path)
+
+
+def test_an_archive_with_another_byte_is_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    snapshots.write_torch(path, {"t": np.ones((2, 3), np.float32)})
+    whole, refused = path.read_bytes(), 0
+    for at, byte in enumerate(whole):
+        for change in (0x01, 0x80):
+            path.write_bytes(whole[:at] + bytes([byte ^ change]) + whole[at + 1 :])
+            try:
+                # The name may be another one.
+                [tensor] = read(path).values()
+                tensor.read()
+            except PackageError:
+                refused += 1
+    assert 0 < refused < 2 * len(whole)
