@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of one line or record, at most; a text has fewer by far.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a line that is passed over, at most: what has more is hardly a line, and may never end.
+const PASSED_BYTES_MAX: u64 = 16 * RECORD_BYTES_MAX;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
@@ -90,7 +92,8 @@ fn advice(first: &[u8]) -> Option<&'static str> {
 /// A line's bytes without its end; else why they are not kept.
 pub(crate) type Line<'a> = Result<&'a [u8], String>;
 
-/// Lines of a file; one that is too long is passed over without being kept in memory.
+/// Lines of a file; one that is too long is passed over without being kept in memory, up to a
+/// length from which on it ends the reading.
 pub(crate) struct Lines {
     reader: BufReader<Metered>,
     meter: Meter,
@@ -115,7 +118,7 @@ impl Lines {
         let mut length = 0;
         let mut ended = false;
         while !ended {
-            // A long line is passed over, whatever its length.
+            // A long line has a limit of its own.
             self.meter.begin_record();
             let bytes = self.reader.fill_buf()?;
             if bytes.is_empty() {
@@ -127,6 +130,9 @@ impl Lines {
                 self.line.extend_from_slice(&bytes[..part]);
             }
             length += part as u64;
+            if length > PASSED_BYTES_MAX {
+                return Err(self.endless());
+            }
             ended = end.is_some();
             self.reader.consume(part);
         }
@@ -144,6 +150,15 @@ impl Lines {
             _ => line,
         };
         Ok(Some(Ok(line.strip_suffix(b"\r").unwrap_or(line))))
+    }
+
+    fn endless(&self) -> io::Error {
+        let problem = format!(
+            "line {} has more than {PASSED_BYTES_MAX} bytes and may never end; a row has at most \
+             {RECORD_BYTES_MAX}: give a file with a row a line",
+            self.number + 1
+        );
+        io::Error::new(io::ErrorKind::InvalidData, problem)
     }
 
     /// The number of the line that was read last, from 1.

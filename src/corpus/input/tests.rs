@@ -316,6 +316,17 @@ fn a_line_that_is_too_long_is_passed_over() {
     assert!(found[1].1.is_err());
 }
 
+/// Of a device, or of a program that writes no line ends.
+#[test]
+fn a_line_that_may_never_end_ends_the_reading() {
+    use std::io::{Read as _, repeat};
+    let endless = b"one\n".chain(repeat(b'a').take(1200 * 1024 * 1024));
+    let mut lines = Lines::of(Box::new(endless));
+    assert_eq!(lines.next().expect("it is short"), Some(Ok(&b"one"[..])));
+    let error = lines.next().map(drop).expect_err("it goes on and on").to_string();
+    assert!(error.contains("line 2 has more than 1073741824 bytes"), "{error}");
+}
+
 #[test]
 fn names_and_patterns_are_files_in_their_order() {
     let folder = tempfile::tempdir().expect("a temporary folder");

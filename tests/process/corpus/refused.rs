@@ -15,6 +15,7 @@ other.csv | out | --keep id | 1 | other.csv…two columns…`id`
 packed.jsonl.gz | out | --input-format jsonl | 1 | packed.jsonl.gz…packed with gzip…gunzip
 packed.JSONL.GZ | out | | 1 | packed.JSONL.GZ…packed with gzip…gunzip
 packed.jsonl | out | | 1 | packed.jsonl…packed with gzip…gunzip
+/dev/zero | out | --input-format lines | 1 | /dev/zero: line 1 has more than…a row has at most
 in.jsonl | full | | 1 | full…was not made by this command
 in.jsonl | mine.jsonl | | 1 | mine.jsonl…was not made by this command
 in.jsonl | my.parquet | | 1 | my.parquet.rejected.jsonl…of no run that is on record…remove it
