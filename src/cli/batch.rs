@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::load::{need_embeddings, package};
-use super::offline::Production;
+use super::offline::{Production, refuse_standard_output};
 use super::{Incomplete, value};
 use crate::corpus::{
     CorpusError, InputFile, Lines, Maker, NewPart, OutputTarget, PieceDigest, Terms, Totals,
@@ -57,6 +57,7 @@ pub(super) fn command() -> Command {
 pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
+    refuse_standard_output("--output", output)?;
     if is_folder(output) {
         let problem = format!("--output {} is a folder: name a file", output.display());
         return Err(CorpusError::Options(problem).into());

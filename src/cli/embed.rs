@@ -8,7 +8,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use super::load::{need_embeddings, package};
-use super::offline::Production;
+use super::offline::{Production, refuse_standard_output};
 use super::{Incomplete, switch, value};
 use crate::corpus::{
     Columns, CorpusChunks, CorpusError, DENSE_TYPES, InputFile, InputFormat, InputRows,
@@ -107,6 +107,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
         // A shell's variable that is not set; the current folder would be taken.
         return Err(wrong("--out is empty: name a file or a folder").into());
     }
+    refuse_standard_output("--out", &out)?;
     let target = OutputTarget::new(out, typed.get_one("format").copied())?;
     let recipe = recipe(package.manifest().clone(), &target, typed)?;
     tell_of_missing_prompts(package.manifest(), typed);

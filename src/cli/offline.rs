@@ -1,5 +1,6 @@
 //! What `embed` and `batch` have in common: an output that goes on where an earlier run ended.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::load::{Chosen, Loaded, Measuring, load};
@@ -12,6 +13,19 @@ use clock::{Clock, RealClock};
 use model::package::ModelPackage;
 use model::tokenize::TextTokenizer;
 use settings::{Config, OptimizeFor};
+
+/// Refuses the name by which other programs mean standard output: an output that goes on where an
+/// ended run was is a file or a folder.
+pub(super) fn refuse_standard_output(flag: &str, out: &Path) -> Result<(), CorpusError> {
+    if out != Path::new("-") {
+        return Ok(());
+    }
+    let problem = format!(
+        "{flag} -: nothing is written to standard output, so that a run which was ended can go on; \
+         name a file, such as out.jsonl (./- is a file named -)"
+    );
+    Err(CorpusError::Options(problem))
+}
 
 /// An output and the input that it is made from.
 pub(super) struct Production<W> {

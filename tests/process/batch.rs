@@ -83,6 +83,20 @@ fn a_file_of_the_user_beside_the_output_is_never_lost() {
     job.run_batch(0, &[]);
 }
 
+/// It would be a file of that name, with a folder and a record beside it.
+#[test]
+fn standard_output_is_refused_as_the_place_of_an_output() {
+    let job = job(&requests(1));
+    for (command, more) in [
+        ("embed", &["in.jsonl", "--text-column", "url", "--out", "-"][..]),
+        ("batch", &["-i", "in.jsonl", "-o", "-"]),
+    ] {
+        let ended = run(quick(command, tiny(), more).current_dir(job.path(".")));
+        assert_says(&ended, 2, "--out…standard output…name a file…(./-");
+        assert_eq!(fs::read_dir(job.path(".")).expect("a folder").count(), 1, "nothing was made");
+    }
+}
+
 #[tokio::test]
 async fn lines_have_the_answers_of_the_routes_in_their_order() {
     let routes = ["/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both"];
