@@ -44,6 +44,14 @@ fn whole(path: &Path) -> PathBuf {
     absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// Why rows without names give no column.
+fn bare_texts(name: &str) -> String {
+    format!(
+        "its lines are bare texts, which have no field `{name}` to keep; leave --keep out, or make \
+         each line an object, such as {{\"text\": \"…\", \"{name}\": \"…\"}} in a .jsonl file"
+    )
+}
+
 /// Names in a sentence.
 fn named(names: &[String]) -> String {
     match names {
@@ -421,8 +429,7 @@ fn open(file: &InputFile, columns: &Columns) -> Result<OpenFile, CorpusError> {
         InputFormat::Jsonl => Box::new(JsonRows::new(path, Lines::new(metered), columns)),
         InputFormat::Lines | InputFormat::Parquet => {
             if let Some(name) = columns.kept.first() {
-                let problem = format!("plain lines have no column `{name}` to keep");
-                return Err(CorpusError::input(path, problem));
+                return Err(CorpusError::input(path, bare_texts(name)));
             }
             Box::new(PlainRows { path: path.clone(), lines: Lines::new(metered) })
         }

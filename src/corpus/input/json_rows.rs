@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::bytes::Lines;
-use super::named;
 use super::{CHUNK_ROWS, Columns, CorpusError, InputRecord, Records, utf8};
+use super::{bare_texts, named};
 
 pub(super) struct JsonRows {
     path: PathBuf,
@@ -41,6 +41,9 @@ impl JsonRows {
     /// A name that is wrong for every row is a mistake of the command, not of the rows.
     fn check_names(&self) -> Result<(), CorpusError> {
         let Some(name) = self.unseen.first().filter(|_| self.rows > 0) else { return Ok(()) };
+        if self.first.is_empty() && !self.unseen.contains(&self.columns.text) {
+            return Err(CorpusError::input(&self.path, bare_texts(name)));
+        }
         let (rows, read) = (self.rows, self.read);
         let start = match &self.first_fault {
             None => format!("none of its first {rows} rows"),

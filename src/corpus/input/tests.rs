@@ -49,8 +49,11 @@ fn plain_lines_are_texts_empty_ones_too() {
     let chunks = read(&files, &[]).expect("it is whole");
     let expected = [(1, Ok("one")), (2, Ok("")), (3, Ok("two")), (4, Ok("\"three\""))];
     assert_eq!(texts(&chunks), expected);
-    let error = fault("a.txt", "one\n", &["id"]);
-    assert!(error.contains("no column `id`"), "{error}");
+    for (name, content) in [("a.txt", "one\n"), ("a.jsonl", "\"one\"\n\n\"two\"\n")] {
+        let error = fault(name, content, &["id"]);
+        let expected = "its lines are bare texts, which have no field `id` to keep";
+        assert!(error.contains(expected) && error.contains("leave --keep out"), "{error}");
+    }
 }
 
 #[test]
