@@ -175,9 +175,13 @@ impl TextsToCompare {
         let mut inputs = some::<B>(documents)?;
         let (found, most) = (inputs.len(), config.max_items);
         if found >= most.as_usize() {
+            let cure = match most.get() {
+                1 => "no document fits then: start it with 2 or more",
+                _ => "split it into more requests",
+            };
             let message = format!(
-                "{} has {found} items, and with the query a request may have {most}; split it into \
-                 more requests",
+                "{} has {found} items, and with the query a request may have {most}, the server's \
+                 --max-items; {cure}",
                 B::INPUT
             );
             return Err(ApiError::of(Code::TooManyItems, B::INPUT, message));

@@ -347,7 +347,10 @@ impl InputSeed<'_> {
         while let Some(Found::Item(item)) = list.next_element_seed(self)? {
             let most = self.source.limits.items;
             if items.len() >= most.as_usize() {
-                let fault = format!("has more than {most} items; split it into more requests");
+                let fault = format!(
+                    "has more than {most} items, the server's --max-items; split it into more \
+                     requests"
+                );
                 return Err(self.source.stop(Code::TooManyItems, fault));
             }
             items.push(item);

@@ -94,8 +94,8 @@ impl Question for SimilarityBody {
         let most = config.max_items;
         if inputs.len() > most.as_usize() {
             let message = format!(
-                "inputs has more than {most} items, the source among them; split it into more \
-                 requests"
+                "inputs has more than {most} items, the server's --max-items, the source among \
+                 them; split it into more requests"
             );
             return Err(ApiError::of(Code::TooManyItems, Self::INPUT, message));
         }
