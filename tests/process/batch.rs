@@ -83,6 +83,17 @@ fn a_file_of_the_user_beside_the_output_is_never_lost() {
     job.run_batch(0, &[]);
 }
 
+/// So a mistake costs nothing.
+#[test]
+fn an_input_that_cannot_be_read_is_said_before_anything_is_loaded_or_written() {
+    let job = job(&[]);
+    job.write("in.jsonl", b"\x1f\x8b\x08\0packed");
+    let broken = Broken::new();
+    fs::write(broken.file("model.onnx"), "no graph").expect("written");
+    assert_says(&run(&mut job.batch_with(broken.path(), "out.jsonl", &[])), 1, "in.jsonl…gunzip");
+    assert_eq!(fs::read_dir(job.path(".")).expect("a folder").count(), 1, "nothing was made");
+}
+
 /// It would be a file of that name, with a folder and a record beside it.
 #[test]
 fn standard_output_is_refused_as_the_place_of_an_output() {
