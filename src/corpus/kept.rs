@@ -4,15 +4,15 @@
 //! of 64 bits, numbers, booleans, or text for everything else, where what is no text is kept as its
 //! JSON. CSV has texts only.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array,
+    downcast_integer,
 };
-use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, UInt64Array};
 use arrow_schema::DataType;
 use serde_json::Value;
 
@@ -57,15 +57,12 @@ pub(super) fn array(values: &[Value], kind: &DataType) -> ArrayRef {
         DataType::UInt64 => Arc::new(values.iter().map(Value::as_u64).collect::<UInt64Array>()),
         DataType::Float64 => Arc::new(values.iter().map(Value::as_f64).collect::<Float64Array>()),
         _ => {
-            let mut texts = StringBuilder::new();
-            for value in values {
-                match value {
-                    Value::Null => texts.append_null(),
-                    Value::String(text) => texts.append_value(text),
-                    other => texts.append_value(other.to_string()),
-                }
-            }
-            Arc::new(texts.finish())
+            let texts = values.iter().map(|value| match value {
+                Value::Null => None,
+                Value::String(text) => Some(Cow::Borrowed(text.as_str())),
+                other => Some(Cow::Owned(other.to_string())),
+            });
+            Arc::new(texts.collect::<StringArray>())
         }
     }
 }
@@ -81,16 +78,14 @@ pub(super) fn json(column: &dyn Array, row: usize) -> Value {
     if column.is_null(row) {
         return Value::Null;
     }
-    match column.data_type() {
+    macro_rules! integer {
+        ($kind:ty) => {
+            column.as_primitive::<$kind>().value(row).into()
+        };
+    }
+    downcast_integer! {
+        column.data_type() => (integer),
         DataType::Boolean => column.as_boolean().value(row).into(),
-        DataType::Int8 => column.as_primitive::<Int8Type>().value(row).into(),
-        DataType::Int16 => column.as_primitive::<Int16Type>().value(row).into(),
-        DataType::Int32 => column.as_primitive::<Int32Type>().value(row).into(),
-        DataType::Int64 => column.as_primitive::<Int64Type>().value(row).into(),
-        DataType::UInt8 => column.as_primitive::<UInt8Type>().value(row).into(),
-        DataType::UInt16 => column.as_primitive::<UInt16Type>().value(row).into(),
-        DataType::UInt32 => column.as_primitive::<UInt32Type>().value(row).into(),
-        DataType::UInt64 => column.as_primitive::<UInt64Type>().value(row).into(),
         DataType::Float32 => column.as_primitive::<Float32Type>().value(row).into(),
         DataType::Float64 => column.as_primitive::<Float64Type>().value(row).into(),
         _ => text(column, row).map_or(Value::Null, Value::from),
