@@ -12,12 +12,14 @@
 //! batch depends on the window alone, and the last bits of a vector depend on its batch. So a run
 //! that is started again gives the same bytes, with any number of lanes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rayon::prelude::*;
 
 use crate::engine::Engine;
 use crate::scheduler::TextRow;
@@ -25,7 +27,7 @@ use crate::worker::panic_text;
 use clock::Clock;
 use scheduling::batch::TokenIds;
 use scheduling::batch::plan::Shapes;
-use settings::{WatchdogConfig, cores};
+use settings::WatchdogConfig;
 
 mod destination;
 mod error;
@@ -214,19 +216,8 @@ pub(crate) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
 ) -> Result<Vec<R>, CorpusError> {
-    let (share, work) = (items.len().div_ceil(cores()).max(1), &work);
-    let done: Result<Vec<Vec<R>>, _> = thread::scope(|scope| {
-        let parts = items.chunks(share);
-        let parts: Vec<_> =
-            parts.map(|part| scope.spawn(move || part.iter().map(work).collect())).collect();
-        parts.into_iter().map(thread::ScopedJoinHandle::join).collect()
-    });
-    let panicked = |panic: Box<dyn std::any::Any + Send>| {
-        CorpusError::Tokenizer(panic_text(&*panic).to_owned())
-    };
-    let results: Vec<R> = done.map_err(panicked)?.into_iter().flatten().collect();
-    assert_eq!(results.len(), items.len(), "each item has a result");
-    Ok(results)
+    let done = catch_unwind(AssertUnwindSafe(|| items.par_iter().map(&work).collect()));
+    done.map_err(|panic| CorpusError::Tokenizer(panic_text(&*panic).to_owned()))
 }
 
 #[cfg(test)]
