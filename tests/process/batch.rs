@@ -259,7 +259,6 @@ fn a_custom_id_that_came_before_is_refused_in_its_line() {
     }
 }
 
-/// More items than a server's queue holds, and none of them twice.
 #[test]
 fn an_empty_input_leaves_no_file_and_none_at_all_is_a_wrong_use() {
     let job = job(&[]);
@@ -273,6 +272,7 @@ fn an_empty_input_leaves_no_file_and_none_at_all_is_a_wrong_use() {
     }
 }
 
+/// More items than a server's queue holds, and none of them twice.
 #[test]
 fn any_number_of_texts_is_answered_in_order_and_none_is_refused() {
     let texts =
