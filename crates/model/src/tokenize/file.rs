@@ -1,17 +1,20 @@
 //! Reads `tokenizer.json`: which kind of tokenizer it is, and how that kind reads texts.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokenizers::AddedToken;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::processors::PostProcessorWrapper;
+use tokenizers::{AddedToken, Encoding, PostProcessor, Token};
 
 use super::META;
 use super::charsmap::Charsmap;
+use super::library::guarded;
 use super::normalizer::Gaps;
 use settings::Normalization;
+
+/// Stand for the texts between special tokens; no vocabulary has so many tokens.
+const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
 
 /// The parts that are read here. Truncation and padding are ours, the decoder is not used.
 #[derive(Deserialize)]
@@ -20,7 +23,7 @@ pub(super) struct TokenizerFile {
     pub(super) added_tokens: Vec<AddedEntry>,
     normalizer: Option<Box<RawValue>>,
     pre_tokenizer: Option<PreTokenizerWrapper>,
-    post_processor: Option<PostProcessor>,
+    post_processor: Option<PostProcessorWrapper>,
     pub(super) model: Box<RawValue>,
 }
 
@@ -45,49 +48,6 @@ impl WordRules {
     pub(super) fn can_be_read(&self, normalization: Normalization) -> bool {
         normalization == Normalization::Sentencepiece || self.library_gaps.is_some()
     }
-}
-
-/// What puts special tokens around a text. The crate's own code panics on some broken ones.
-#[derive(Deserialize)]
-#[serde(tag = "type")]
-enum PostProcessor {
-    /// Of which one puts tokens; those of bytes only move places.
-    Sequence {
-        processors: Vec<PostProcessor>,
-    },
-    ByteLevel {},
-    TemplateProcessing {
-        single: Vec<TemplatePart>,
-        #[serde(default)]
-        pair: Vec<TemplatePart>,
-        special_tokens: HashMap<String, SpecialToken>,
-    },
-    BertProcessing {
-        cls: (String, u32),
-        sep: (String, u32),
-    },
-    RobertaProcessing {
-        cls: (String, u32),
-        sep: (String, u32),
-    },
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Deserialize)]
-enum TemplatePart {
-    SpecialToken {
-        id: String,
-    },
-    /// A text; of a pair, `A` or `B`.
-    Sequence {
-        id: char,
-    },
-}
-
-#[derive(Deserialize)]
-struct SpecialToken {
-    ids: Vec<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -191,82 +151,40 @@ impl TokenizerFile {
     /// The special tokens in front of and behind every text, of which one may be absent; none when
     /// there are not just these.
     pub(super) fn around(&self) -> Option<[Option<u32>; 2]> {
-        self.post_processor.as_ref()?.placing()?.around()
+        match self.put_around(&MARKS[..1])?.as_slice() {
+            [before, behind] if before.len() < 2 && behind.len() < 2 => {
+                Some([before, behind].map(|ids| ids.first().copied()))
+            }
+            _ => None,
+        }
     }
 
     /// The special tokens between the texts of a pair, around which there are the same ones as
     /// around a single text; none when there are others.
     pub(super) fn joint(&self) -> Option<Vec<u32>> {
-        let placing = self.post_processor.as_ref()?.placing()?;
-        placing.joint(placing.around()?)
-    }
-}
-
-impl PostProcessor {
-    /// The only one that puts special tokens around texts.
-    fn placing(&self) -> Option<&Self> {
-        let Self::Sequence { processors } = self else { return Some(self) };
-        let mut others = processors.iter().filter(|one| !matches!(one, Self::ByteLevel {}));
-        let only = others.next()?;
-        if others.next().is_some() { None } else { only.placing() }
-    }
-
-    fn around(&self) -> Option<[Option<u32>; 2]> {
-        use TemplatePart::{Sequence, SpecialToken};
-        match self {
-            Self::TemplateProcessing { single, special_tokens, .. } => {
-                let one = |token: &str| match *special_tokens.get(token)?.ids {
-                    [id] => Some(id),
-                    _ => None,
-                };
-                match single.as_slice() {
-                    [SpecialToken { id: first }, Sequence { .. }, SpecialToken { id: last }] => {
-                        Some([Some(one(first)?), Some(one(last)?)])
-                    }
-                    [SpecialToken { id: first }, Sequence { .. }] => {
-                        Some([Some(one(first)?), None])
-                    }
-                    [Sequence { .. }, SpecialToken { id: last }] => Some([None, Some(one(last)?)]),
-                    _ => None,
-                }
+        let [first, last] = self.around()?;
+        match self.put_around(&MARKS)?.as_slice() {
+            [before, between, behind] if before.iter().eq(&first) && behind.iter().eq(&last) => {
+                Some(between.clone())
             }
-            Self::BertProcessing { cls, sep } | Self::RobertaProcessing { cls, sep } => {
-                Some([Some(cls.1), Some(sep.1)])
-            }
-            Self::Sequence { .. } | Self::ByteLevel {} | Self::Other => None,
+            _ => None,
         }
     }
 
-    fn joint(&self, [first, last]: [Option<u32>; 2]) -> Option<Vec<u32>> {
-        match self {
-            Self::TemplateProcessing { pair, special_tokens, .. } => {
-                let text = |part: &TemplatePart| match part {
-                    TemplatePart::Sequence { id } => Some(*id),
-                    TemplatePart::SpecialToken { .. } => None,
-                };
-                let ids = |part: &TemplatePart| match part {
-                    TemplatePart::SpecialToken { id } => Some(special_tokens.get(id)?.ids.clone()),
-                    TemplatePart::Sequence { .. } => None,
-                };
-                let stretches = pair.split(|part| text(part).is_some());
-                let stretches = stretches.map(|parts| parts.iter().map(ids).collect());
-                let stretches: Vec<Vec<Vec<u32>>> = stretches.collect::<Option<_>>()?;
-                let stretches: Vec<Vec<u32>> = stretches.iter().map(|ids| ids.concat()).collect();
-                match stretches.as_slice() {
-                    [before, between, behind]
-                        if pair.iter().filter_map(text).eq(['A', 'B'])
-                            && before.iter().eq(&first)
-                            && behind.iter().eq(&last) =>
-                    {
-                        Some(between.clone())
-                    }
-                    _ => None,
-                }
-            }
-            Self::BertProcessing { sep, .. } => Some(vec![sep.1]),
-            Self::RobertaProcessing { sep, .. } => Some(vec![sep.1; 2]),
-            Self::Sequence { .. } | Self::ByteLevel {} | Self::Other => None,
-        }
+    /// The special tokens in front of, between and behind one or two texts, for which marks stand;
+    /// none when the texts are not there once each in their order, or the crate fails.
+    fn put_around(&self, marks: &[u32]) -> Option<Vec<Vec<u32>>> {
+        let processor = self.post_processor.as_ref()?;
+        let text =
+            |&mark: &u32| Encoding::from_tokens(vec![Token::new(mark, String::new(), (0, 0))], 0);
+        let put = || {
+            let put = processor.process(text(&marks[0]), marks.get(1).map(text), true);
+            put.map_err(|error| error.to_string())
+        };
+        let put = guarded(put).ok()?;
+        let is_mark = |id: &u32| MARKS.contains(id);
+        let found = put.get_ids().iter().filter(|id| is_mark(id));
+        found.eq(marks).then(|| put.get_ids().split(is_mark).map(<[u32]>::to_vec).collect())
     }
 }
 
