@@ -358,36 +358,3 @@ fn a_batch_goes_on_with_the_requests_the_package_and_the_options_of_before_only(
     let ended = job.run_batch(1, &["--openvino-library-dir", "/nowhere"]);
     assert_says(&ended, 1, "cannot continue…part 9");
 }
-
-#[test]
-fn answers_that_were_changed_since_they_were_written_are_not_taken_for_whole() {
-    let job = begun();
-    run(&mut job.batch("whole.jsonl", &[])).with_code(3);
-    let whole = job.bytes("whole.jsonl");
-    // A finished part, with other digits.
-    let part = job.path("out.jsonl.duovec_work/part-00000.jsonl");
-    let text = fs::read_to_string(&part).expect("it is there");
-    fs::write(&part, text.replacen("0.1", "0.2", 5)).expect("written");
-    has(&job.run_batch(3, &["--log-level", "warn"]).stderr, "part-00000.jsonl has other bytes");
-    assert!(job.bytes("out.jsonl") == whole, "the bytes differ");
-    // The whole.
-    for bytes in [&whole[..1000], &[&whole[..], b"junk\n"].concat()] {
-        job.write("out.jsonl", bytes);
-        let bytes = bytes.len();
-        let words = format!("cannot continue…out.jsonl has {bytes} bytes…delete this file");
-        assert_says(&job.run_batch(1, &[]), 1, &words);
-    }
-    job.remove("out.jsonl");
-    job.run_batch(3, &[]);
-    assert!(job.bytes("out.jsonl") == whole, "the bytes differ");
-}
-
-#[test]
-fn an_engine_that_fails_ends_the_batch_and_no_request_is_blamed() {
-    let job = job(&requests(7));
-    let mut hangs = job.batch("out.jsonl", &["--fake-run-ms", "4000"]);
-    let ended = run(hangs.env("DUOVEC_WORKER_STUCK_MS", "200"));
-    assert_says(&ended, 1, "may never end…run the same command again");
-    assert!(!job.path("out.jsonl").exists());
-    job.run_batch(0, &[]);
-}

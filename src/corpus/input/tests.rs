@@ -220,8 +220,6 @@ fn csv_has_quotes_and_names() {
     assert!(found[2].1.is_err_and(|reason| reason.contains("1 fields, the first row 2")));
     assert!(found[3].1.is_err_and(|reason| reason.contains("3 fields")));
     assert_eq!(kept::text(&chunks[0].kept[0], 1), Some("2"));
-    let error = fault("a.csv", "id,body\n1,a\n", &[]);
-    assert!(error.contains("no column `text`; it has id, body"), "{error}");
 }
 
 /// Else the rows between two quotes would be the text of one, and nobody would know.
@@ -282,7 +280,7 @@ fn zeros_are_utf_16_at_every_second_byte_only() {
         for bytes in [utf_16(text, u16::to_le_bytes), utf_16(text, u16::to_be_bytes)] {
             let (_folder, files) = file("a.jsonl", bytes);
             let error = read(&files, &[]).map(drop).expect_err("it is UTF-16").to_string();
-            assert!(error.contains("seems to be in UTF-16"), "{error}");
+            assert!(error.contains("seems to be in UTF-16") && error.contains("iconv"), "{error}");
         }
     }
     for start in ["\0", "\"\0", "\0\0\0\0\0\0", "\0a", "a\0\0\0"] {
@@ -353,7 +351,6 @@ fn names_and_patterns_are_files_in_their_order() {
     );
     assert!(find(&["d"], None).is_err_and(|error| error.contains("--input-format")));
     assert_eq!(find(&["d"], Some(InputFormat::Lines)), Ok(vec!["d".into()]));
-    assert!(find(&["x*"], None).is_err_and(|error| error.contains("no such file")));
     assert!(
         find(&["-"], Some(InputFormat::Parquet)).is_err_and(|error| error.contains("name a file"))
     );
