@@ -3,23 +3,33 @@ deaths and frozen or slow servers under load; what clients and servers speak wit
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx
 import pytest
 
 import proxies
+from load.connection import Answer, Connection, request, tls_of
+from load.latency import spread
+from load.open_loop import Load, answers_of
 from proxies import Proxy
 from server import ROOT, wait_for
 from three import HOSTS, RUN_MS, Fleet
-from traffic import BODY, Load, evenly, p99
 
+DENSE = "/v1/embeddings"
+BODY = {"input": "one short text"}
+"""Of a request that is alone."""
+BODIES = [{"input": f"short text {number}"} for number in range(1000)]
+"""Equal texts that meet would share one run, and a server would do many at once."""
 CLIENTS = 12
 RATE = 40
 """Requests a second of the open loop: 40 % of what three servers can, 60 % of what two can."""
@@ -46,13 +56,40 @@ def proxy(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Proxy]:
         yield proxy
 
 
+@contextmanager
+def asking(url: str) -> Iterator[list[Answer]]:
+    """Clients that send the next request when they have an answer; all answers so far. Behind the
+    block each request has one, and all are good."""
+    answers: list[Answer] = []
+    ended, secure, bodies = threading.Event(), tls_of(url), itertools.cycle(BODIES)
+
+    async def client() -> None:
+        connection = Connection(url, secure)
+        while not ended.is_set():
+            body = json.dumps(next(bodies)).encode()
+            answers.append(await connection.ask(request(url, "POST", DENSE, body)))
+        connection.close()
+
+    async def clients() -> None:
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(asyncio.run, clients())
+        try:
+            yield answers
+        finally:
+            ended.set()
+        asked.result()
+    assert {one.status for one in answers} == {200}
+
+
 @pytest.fixture(scope="module")
 def rate_of_one(fleet: Fleet) -> float:
     """Answers a second of one server without a proxy."""
-    return rate(fleet.servers[0].url, fleet)
+    return rate(fleet.servers[0].url)
 
 
-def rate(url: str, fleet: Fleet, wanted: float = 0.0) -> float:
+def rate(url: str, wanted: float = 0.0) -> float:
     """Answers a second when the servers always have something to do.
 
     One second is short, and other work on the machine may have had part of it: it is measured
@@ -60,107 +97,100 @@ def rate(url: str, fleet: Fleet, wanted: float = 0.0) -> float:
     """
     seen = 0.0
     for _ in range(TRIES):
-        seen = max(seen, rate_once(url, fleet))
+        with asking(url) as answers:
+            time.sleep(0.3)
+            before, start = len(answers), time.monotonic()
+            time.sleep(STEADY_S)
+            seen = max(seen, (len(answers) - before) / (time.monotonic() - start))
         if seen >= wanted:
             break
     return seen
 
 
-def rate_once(url: str, fleet: Fleet) -> float:
-    """The same, measured once."""
-    with Load(url, fleet.trusted(), clients=CLIENTS) as load:
-        time.sleep(0.3)
-        start = time.monotonic()
-        time.sleep(STEADY_S)
-        end = time.monotonic()
-    assert not load.failures()
-    ended = [answer for answer in load.answers if start <= answer.due + answer.seconds < end]
-    return len(ended) / (end - start)
-
-
-def test_three_servers_answer_almost_three_times_as_much(
-    proxy: Proxy, fleet: Fleet, rate_of_one: float
-) -> None:
-    three = rate(proxy.url, fleet, wanted=2.7 * rate_of_one)
+def test_three_servers_answer_almost_three_times_as_much(proxy: Proxy, rate_of_one: float) -> None:
+    three = rate(proxy.url, wanted=2.7 * rate_of_one)
     print(f"{proxy.name}: {three:.0f}/s of three, {rate_of_one:.0f}/s of one")
     assert three >= 2.7 * rate_of_one
 
 
 def test_a_rolling_restart_under_load_fails_no_request(proxy: Proxy, fleet: Fleet) -> None:
-    with Load(proxy.url, fleet.trusted(), clients=CLIENTS) as load:
+    with asking(proxy.url) as answers:
         time.sleep(0.3)
         for place in range(len(HOSTS)):
             fleet.restart(place)
             time.sleep(0.6)
-    print(f"{proxy.name}: {len(load.answers)} requests over three restarts")
-    assert not load.failures()
+    print(f"{proxy.name}: {len(answers)} requests over three restarts")
 
 
 def test_a_killed_server_under_load_fails_no_request(proxy: Proxy, fleet: Fleet) -> None:
-    with Load(proxy.url, fleet.trusted(), clients=CLIENTS) as load:
+    with asking(proxy.url) as answers:
         time.sleep(0.5)
         fleet.kill(1)
         time.sleep(1.5)
         fleet.mend()
-    print(f"{proxy.name}: {len(load.answers)} requests around a kill -9")
-    assert not load.failures()
+    print(f"{proxy.name}: {len(answers)} requests around a kill -9")
 
 
 def test_a_frozen_server_is_left_out_within_three_seconds(proxy: Proxy, fleet: Fleet) -> None:
-    with Load(proxy.url, fleet.trusted(), due=evenly(RATE)) as load:
-        time.sleep(0.3)
-        start = time.monotonic()
-        time.sleep(STEADY_S)
-        steady = time.monotonic()
-        # What is under way when the server freezes is no part of either span.
-        time.sleep(0.3)
-        froze = time.monotonic()
+    # What is under way when the server freezes is no part of either span.
+    start, froze = 0.3, 0.6 + STEADY_S
+    back, end = froze + BACK_S, froze + BACK_S + SPANS * STEADY_S
+    due = [number / RATE for number in range(1, int(end * RATE))]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(asyncio.run, answers_of(Load(proxy.url + DENSE, BODIES, due)))
+        time.sleep(froze)
         with fleet.frozen(1):
-            time.sleep(BACK_S + SPANS * STEADY_S)
-    before = p99(load.between(start, steady))
-    meanwhile = p99(load.between(froze, froze + BACK_S))
-    starts = (froze + BACK_S + span * STEADY_S for span in range(SPANS))
-    after = min(p99(load.between(start, start + STEADY_S)) for start in starts)
+            time.sleep(end - froze)
+        answers = asked.result()
+
+    def p99(start: float, seconds: float) -> float:
+        within = (one.latency for one in answers if start <= one.due < start + seconds)
+        return spread(within)["p99"] / 1e3
+
+    before, meanwhile = p99(start, STEADY_S), p99(froze, BACK_S)
+    after = min(p99(back + span * STEADY_S, STEADY_S) for span in range(SPANS))
     print(f"{proxy.name}: p99 {before:.3f} s, {meanwhile:.3f} s, {after:.3f} s")
     assert after <= max(2 * before, STALL_S)
-    assert not load.failures()
+    assert {one.status for one in answers} == {200}
 
 
 def test_a_slow_server_gets_less_of_the_load(proxy: Proxy, fleet: Fleet) -> None:
     fleet.restart(2, SLOWER * RUN_MS)
     try:
+        metrics = f"{fleet.servers[2].url}/metrics"
+        answered = f'duovec_requests_total{{route="{DENSE}",status="200"}}'
+        with asking(proxy.url):
+            wait_for("it is used", lambda: answered in httpx.get(metrics, verify=False).text)
         capacity = (2 + 1 / SLOWER) * 1000 / RUN_MS
-        three = rate(proxy.url, fleet, wanted=0.6 * capacity)
-        counted = httpx.get(f"{fleet.servers[2].url}/metrics", verify=False).text
+        three = rate(proxy.url, wanted=0.6 * capacity)
     finally:
         fleet.restart(2)
     print(f"{proxy.name}: {three:.0f}/s of {capacity:.0f}/s with one slow server")
     # Equal shares would keep all clients waiting for the slow one: 27 % of what is possible.
     assert three >= 0.6 * capacity
-    assert 'duovec_requests_total{route="/v1/embeddings",status="200"}' in counted
 
 
 def test_bodies_up_to_the_servers_limit_pass_and_larger_ones_are_413(
     proxy: Proxy, fleet: Fleet
 ) -> None:
     with httpx.Client(base_url=proxy.url, verify=fleet.trusted(), timeout=60) as http:
-        large = http.post("/v1/embeddings", json={"input": ["word " * 20_000] * 20})
+        large = http.post(DENSE, json={"input": ["word " * 20_000] * 20})
         assert large.status_code == 200, large.text[:200]
         assert len(large.json()["data"]) == 20
         too_large = b'{"input":"' + b" " * BODY_BYTES_MAX + b'"}'
-        assert http.post("/v1/embeddings", content=too_large).status_code == 413
+        assert http.post(DENSE, content=too_large).status_code == 413
 
 
 def test_the_deadline_of_short_requests_is_below_the_proxys_patience(
     proxy: Proxy, fleet: Fleet
 ) -> None:
     with httpx.Client(base_url=proxy.url, verify=fleet.trusted()) as http:
-        plain = http.post("/v1/embeddings", json=BODY)
+        plain = http.post(DENSE, json=BODY)
         assert plain.status_code == 200
-        late = http.post("/v1/embeddings", json=BODY, headers={"x-request-timeout-ms": "5"})
+        late = http.post(DENSE, json=BODY, headers={"x-request-timeout-ms": "5"})
         assert late.status_code == 504
         patient = {"x-priority": "bulk", "x-request-timeout-ms": "60000"}
-        assert http.post("/v1/embeddings", json=BODY, headers=patient).status_code == 200
+        assert http.post(DENSE, json=BODY, headers=patient).status_code == 200
 
 
 def test_clients_speak_http_2_and_resume_their_sessions(proxy: Proxy, fleet: Fleet) -> None:
@@ -193,9 +223,8 @@ def sessions(host: str, port: int, fleet: Fleet) -> list[bool]:
 @pytest.mark.parametrize("name", ["haproxy", "envoy"])
 def test_connections_to_the_servers_speak_http_2_and_are_kept(name: str, fleet: Fleet) -> None:
     with proxies.running(name, fleet) as proxy:
-        with Load(proxy.url, fleet.trusted(), clients=CLIENTS) as load:
-            wait_for("all answers", lambda: len(load.answers) >= ANSWERS)
-        assert not load.failures()
+        with asking(proxy.url) as answers:
+            wait_for("all answers", lambda: len(answers) >= ANSWERS)
         if name == "haproxy":
             shown = proxies.haproxy_shows(fleet, "interactive", "BACKEND")
             requests = int(shown["req_tot"])
@@ -219,7 +248,7 @@ def test_haproxys_metrics_show_the_work_that_wakes_servers_for_bulk(fleet: Fleet
     ):
         metrics = f"http://{proxy.host}:{proxy.admin}/metrics"
         assert f"\n{series} 0\n" in httpx.get(metrics).text
-        http.post("/v1/embeddings", json=BODY, headers={"x-priority": "bulk"})
+        http.post(DENSE, json=BODY, headers={"x-priority": "bulk"})
         assert f"\n{series} 1\n" in httpx.get(metrics).text
         assert "haproxy_" not in http.get("/metrics").text, "clients see none of it"
 
