@@ -13,7 +13,7 @@ from typing import Any
 from default_package.command import say
 from default_package.errors import PackageError
 from load import aside, latency, servers
-from load.open_loop import Asked, Load, answers_of
+from load.open_loop import Asked, Load, answers_of, good_spread
 from load.report import Figure, at_least, at_most, share
 from load.wrk import Wrk
 
@@ -152,14 +152,3 @@ class Measured:
 def ratio(part: float, whole: float) -> float:
     """Not a number when there is nothing to compare with."""
     return part / whole if whole else math.nan
-
-
-def good_spread(answers: list[Asked]) -> dict[str, float]:
-    """Latencies of good answers in milliseconds, from when they were due."""
-    return latency.spread(one.latency for one in answers if one.status == 200)
-
-
-def good_per_s(answers: list[Asked], deadline_s: float, seconds: float) -> float:
-    """Answers in time, of those that ended while requests came."""
-    good = [one for one in answers if one.in_time(deadline_s) and one.ended <= seconds]
-    return len(good) / seconds

@@ -13,7 +13,7 @@ from default_package.command import say
 from http_bench.texts import write_lines
 from load import aside, latency, report, servers
 from load.connection import request
-from load.open_loop import BROKEN, Asked, Load, answers_of
+from load.open_loop import BROKEN, Asked, Load, answers_of, goodput
 from load.report import at_least, at_most, share
 from load.wrk import Wrk, looping
 
@@ -25,7 +25,6 @@ from .measured import (
     TAIL_S,
     Measured,
     documents,
-    good_per_s,
     long_text,
     ratio,
 )
@@ -78,7 +77,7 @@ def flood(measured: Measured) -> None:
             load.due = latency.poisson(rate, seconds, SEED + turn)
             driven = aside.run(answers_of, load)
             answers += driven.found
-            goodputs.append(good_per_s(driven.found, DEADLINE_MS / 1e3, seconds))
+            goodputs.append(goodput(driven.found, DEADLINE_MS / 1e3, seconds))
             cores.append(driven.cores)
             capacities.append(measured.capacity(load.url, path))
     capacity, good = statistics.mean(capacities), statistics.mean(goodputs)

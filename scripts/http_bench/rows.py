@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from load import latency
-from load.open_loop import BROKEN, Asked
+from load.open_loop import BROKEN, Asked, good_spread, goodput
 from load.wrk import Found
 
 OVERLOAD = 3.0
@@ -66,10 +66,8 @@ def wrk_row(found: Found, server: str, load: str, clients: int, each: int) -> Ro
 
 def open_row(answers: list[Asked], server: str, load: str, seconds: float) -> Row:
     """Latencies of good answers, from when they were due."""
-    good = [answer for answer in answers if answer.status == 200]
-    spread = latency.spread(answer.latency for answer in good)
-    errors = len(answers) - len(good)
-    row = Row(server, load, 0, 1, len(answers), seconds, spread, errors)
+    errors = sum(answer.status != 200 for answer in answers)
+    row = Row(server, load, 0, 1, len(answers), seconds, good_spread(answers), errors)
     row.refused = sum(answer.status not in (200, BROKEN) for answer in answers)
     row.offered_per_s = len(answers) / seconds
     sent = [answer for answer in answers if answer.status != BROKEN]
@@ -82,18 +80,17 @@ def overload_row(answers: list[Asked], server: str, seconds: float, deadline_s: 
     row = open_row(answers, server, f"open {OVERLOAD:.0%}", seconds)
     refused = [answer for answer in answers if answer.status == 429]
     again = [answer.retried for answer in refused if answer.retried is not None]
-    first = [answer for answer in answers if answer.in_time(deadline_s)]
-    second = [answer for answer in again if answer.in_time(deadline_s)]
+    first, second = (sum(one.in_time(deadline_s) for one in tried) for tried in (answers, again))
     admitted = len(answers) - len(refused)
     row.more |= {
-        "goodput_per_s": sum(answer.ended <= seconds for answer in first + second) / seconds,
+        "goodput_per_s": goodput([*answers, *again], deadline_s, seconds),
         "admitted": admitted,
-        "admitted_in_time": len(first) / admitted if admitted else None,
+        "admitted_in_time": first / admitted if admitted else None,
         "refused": len(refused),
         "refused_share": len(refused) / len(answers) if answers else None,
         "with_retry_after": sum(answer.retry_after is not None for answer in refused),
         "came_back": len(again),
-        "came_back_and_succeeded": len(second) / len(again) if again else None,
+        "came_back_and_succeeded": second / len(again) if again else None,
     }
     return row
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from . import latency
 from .connection import Connection, header, request, tls_of
 
 CONNECTIONS_MAX = 900
@@ -38,6 +40,16 @@ class Asked:
     def in_time(self, deadline_s: float) -> bool:
         """Whether it was answered well, and by then."""
         return self.status == 200 and self.latency <= deadline_s
+
+
+def good_spread(answers: Iterable[Asked]) -> dict[str, float]:
+    """Latencies of good answers in milliseconds, from when they were due."""
+    return latency.spread(one.latency for one in answers if one.status == 200)
+
+
+def goodput(answers: Iterable[Asked], deadline_s: float, seconds: float) -> float:
+    """Good answers a second, in time and while requests came, which was for so many seconds."""
+    return sum(one.in_time(deadline_s) and one.ended <= seconds for one in answers) / seconds
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import tempfile
@@ -89,15 +90,10 @@ class Soak:
     async def _load(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
         faults = [self._faults.stops(), self._faults.hangs(), self._faults.keys()]
-        tasks = [asyncio.create_task(fault) for fault in faults]
         running = asyncio.gather(*(client.run(until) for client in self._clients))
         try:
-            await asyncio.sleep(seconds)
-            for task in tasks:
-                task.cancel()
-            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(outcome, Exception):
-                    raise outcome
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*faults), seconds)
         finally:
             # A process that stands still would never answer.
             self._faults.go_on()

@@ -17,7 +17,7 @@ from edge_bench import clients, measured
 from http_bench import single
 from load import aside
 from load.connection import Answer, Broken, Connection
-from load.open_loop import Asked
+from load.open_loop import Asked, goodput
 from load.servers import certificate
 from soak.tally import Tally, growth
 
@@ -186,7 +186,7 @@ def test_goodput_counts_what_was_in_time_while_requests_came() -> None:
         return Asked(due, due, ended, status)
 
     answers = [answer(0, 1), answer(0, 3), answer(9, 11), answer(1, 2, 429)]
-    assert measured.good_per_s(answers, 2.0, 10.0) == pytest.approx(0.1)
+    assert goodput(answers, 2.0, 10.0) == pytest.approx(0.1)
     assert math.isnan(measured.ratio(1, 0))
 
 
