@@ -67,7 +67,9 @@ class Ended:
 @contextlib.contextmanager
 def aside(work: Work, *arguments: Any) -> Iterator[Ended]:
     """Runs `work` beside the block; the result is complete behind it."""
-    context = multiprocessing.get_context("spawn")
+    # A fork of a process that has imported this already, and nothing of what runs here.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["load.open_loop"])
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, work, arguments), daemon=True)
     process.start()
