@@ -22,22 +22,20 @@ def run(typed: argparse.Namespace) -> None:
     refuses is in the table."""
     asked, own_dialect = dialects(typed.dialect, typed.model)
     other = Target(typed.against, asked, OTHER)
-    with prepared(typed) as driver:
-        some = driver.texts[: vectors.LOOKED_AT]
-        # Before ours is started: that takes a while, and a wrong address is soon told.
-        theirs = vectors.ask(other, some)
-        with servers.duovec(typed.arguments) as server:
-            own = Target(server.url, own_dialect)
-            heading = [
-                f"{os.cpu_count()} cores; {len(driver.texts)} texts; in turn, rounds of "
-                f"{typed.seconds:g} s: {typed.rounds}; load and both servers on the same machine",
-                tables.chosen(server.ask("/health")[1]),
-                f"{OTHER}: POST {other.address}; "
-                f"{vectors.likeness(vectors.ask(own, some), theirs)}",
-            ]
-            for target in (own, other):
-                driver.warm(target)
-            pairs = [driver.in_turn([own, other], *load, typed.rounds) for load in LOADS]
+    some = [entry["text"] for entry in servers.project_texts()[: vectors.LOOKED_AT]]
+    # Before all else, which takes a while: a wrong address is soon told.
+    theirs = vectors.ask(other, some)
+    with prepared(typed) as driver, servers.duovec(typed.arguments) as server:
+        own = Target(server.url, own_dialect)
+        heading = [
+            f"{os.cpu_count()} cores; {len(driver.texts)} texts; in turn, rounds of "
+            f"{typed.seconds:g} s: {typed.rounds}; load and both servers on the same machine",
+            tables.chosen(server.ask("/health")[1]),
+            f"{OTHER}: POST {other.address}; {vectors.likeness(vectors.ask(own, some), theirs)}",
+        ]
+        for target in (own, other):
+            driver.warm(target)
+        pairs = [driver.in_turn([own, other], *load, typed.rounds) for load in LOADS]
     if typed.small:
         heading.append(tables.SMALL)
     rows = report.table(tables.PAIR_HEAD, tables.lines(pairs), tables.WORDS)
