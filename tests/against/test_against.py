@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from server import BINARY, FAKE, ROOT, TINY, default_package, ran, running
+from server import FAKE, TINY, default_package, running, script
 
 
 def engine(run_ms: int) -> list[str]:
@@ -20,12 +18,8 @@ def engine(run_ms: int) -> list[str]:
 
 def bench(url: str, out: Path, *more: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run it to its end, with a server of ours that takes 2 ms for each text."""
-    command = [sys.executable, "-m", "http_bench", "--small", "--against", url]
-    paths = [str(ROOT / "scripts"), str(ROOT / "tests/clients")]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    variables |= {"DUOVEC_PACKAGE": TINY, "DUOVEC_TEST_BINARY": BINARY}
-    command += ["--out", str(out), *more, "--", *engine(2)]
-    return ran(*command, code=code, cwd=ROOT, env=variables)
+    words = ["--small", "--against", url, "--out", str(out), *more, "--", *engine(2)]
+    return script("http_bench", *words, package=TINY, code=code)
 
 
 def loads(out: Path) -> list[dict[str, Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from server import BINARY, FAKE, Server, ran, running, texts
@@ -28,12 +28,9 @@ def servers() -> Iterator[tuple[Server, Server]]:
 
 def asked(server: Server, path: str, body: Any = None) -> Any:
     """What an answer holds, however it is written."""
-    content = None if body is None else json.dumps(body).encode()
-    fields = {"content-type": "application/json"}
-    request = urllib.request.Request(server.url + path, content, fields)
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        said = answer.read().decode()
-        return json.loads(said) if "json" in answer.headers["content-type"] else said
+    method = "GET" if body is None else "POST"
+    answer = httpx.request(method, server.url + path, json=body, timeout=120).raise_for_status()
+    return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
 
 def examples(server: Server) -> dict[str, Any]:

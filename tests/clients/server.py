@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -174,6 +175,16 @@ def ran(
     told = f"{command[0]} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     assert code in (None, done.returncode), told
     return done
+
+
+def script(
+    module: str, *arguments: str, package: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """A program of scripts/ at its end, started as its shell script does, with this package."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    variables |= {"DUOVEC_PACKAGE": package, "DUOVEC_TEST_BINARY": BINARY}
+    command = [sys.executable, "-m", module, *arguments]
+    return ran(*command, code=code, cwd=ROOT, env=variables)
 
 
 def certificate(folder: Path, *names: str) -> tuple[Path, Path]:

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from server import BINARY, ROOT, default_package, ran
-
-
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the scripts' programs to its end, as scripts/soak.sh and the like do."""
-    of_load = {"DUOVEC_PACKAGE": default_package(), "DUOVEC_TEST_BINARY": BINARY}
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts"), **of_load}
-    return ran(sys.executable, "-m", module, *arguments, cwd=ROOT, env=variables)
+from server import default_package, script
 
 
 def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
@@ -23,7 +13,7 @@ def test_short_soak_ends_every_request_once_and_leaks_nothing() -> None:
     short = ["--minutes", "0.35", "--fault-seconds", "1.5", "--peaks", "0", "--growth", "10"]
     # Refused bodies are read for five more seconds.
     short += ["--rounds", "2", "--rest-seconds", "8"]
-    done = run("soak", *short)
+    done = script("soak", *short, package=default_package())
     assert "hangs of a worker" in done.stdout and "exchanges of a key" in done.stdout
     print(done.stdout)
 
@@ -33,7 +23,8 @@ def test_edge_bench_measures_every_section(tmp_path: Path) -> None:
     short = ["--seconds", "1", "--slow-seconds", "2", "--idle", "50", "--slow", "4"]
     short += ["--unread", "20", "--rest-seconds", "1"]
     fake = ["--engine", "fake", "--fake-run-ms", "2"]
-    run("edge_bench", *short, "--out", str(tmp_path), "--", *fake)
+    words = [*short, "--out", str(tmp_path), "--", *fake]
+    script("edge_bench", *words, package=default_package())
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     names = {"flood", "bodies, 2048 texts each", "bodies, one text each", "deep", "slow"}
     storms = {name.partition(",")[0] for name in set(results["seen"]) - names}
