@@ -71,7 +71,8 @@ prepare_load
 ensure_programs
 [ $# = 0 ] || exec "$PYTHON" -m pytest -q -rs tests/fleet "$@"
 TEST=("$PYTHON" -m pytest -q -rs)
-RELEASES=(tests/fleet/test_release.py)
+# One program, so that the release is made once.
+RELEASES=(tests/fleet/test_release.py tests/fleet/test_containers.py)
 OTHERS=(tests/fleet/test_watching.py tests/fleet/test_chart.py)
 # The tests with proxies look at latencies, so the others give way to them; no more than that, since
 # the whole run would wait for a release that gets only what all other steps leave.
