@@ -32,7 +32,7 @@ fused_* use_xentropy use_memory_efficient_attention unpad_inputs reference_compi
 repad_logits_with_grad deterministic_flash_attn sparse_pred* decoder_bias dense_seq_output
 pad_vocab_size_multiple reorder_and_upcast_attn sinusoidal_pos_embds return_dict max_length
 num_beams num_beam_groups num_return_sequences length_penalty repetition_penalty temperature top_k
-top_p typical_p torchscript sentence_transformers sbert_ce_*"""
+top_p typical_p torchscript export_model_type sentence_transformers sbert_ce_*"""
 """Keys that say nothing of vectors or logits: training, kernels, heads for other tasks."""
 
 
