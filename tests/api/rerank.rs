@@ -181,8 +181,8 @@ const REFUSED: &str = r#"
 {"query":"a","documents":[["b"]]} | invalid_input documents | [0] is a list; send a text or an ob
 {"query":"a","documents":["a",{"body":"b"}]} | invalid_input documents | [1]
 {"query":"a","documents":["a",5]} | invalid_input documents | [1]
-{"query":"a","documents":["a","a","a","a"]} | too_many_items documents | with the query…4, the server's --max-items; split it
-{"query":"a","documents":["a","a","a","a","a"]} | too_many_items documents | more than 4 items, the server's --max-items; split
+{"query":"a","documents":["a","a","a","a"]} | too_many_items documents | with the query…4…max-items
+{"query":"a","documents":["a","a","a","a","a"]} | too_many_items documents | than 4 items…max-items
 {"query":"a","documents":["a"],"model":"gpt"} | model_not_found model | org/stub-model
 {"query":"a","documents":["a"],"top_n":0} | invalid_value top_n | above zero
 {"query":"a","documents":["a"],"top_k":1,"top_n":2} | invalid_value top_k | differ

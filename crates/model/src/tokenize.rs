@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -160,7 +161,7 @@ impl TextTokenizer {
             |reason: String| TokenizeError::Unreadable { path: path.to_owned(), reason };
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
         let normalization = normalization.or(manifest.tokenizer.normalization);
-        let (kind, around, joint) = library::guarded(|| {
+        let (kind, around, joint) = guarded(|| {
             let file: TokenizerFile =
                 serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
             let (around, joint) = (file.around(), file.joint());
@@ -410,6 +411,12 @@ impl fmt::Debug for TextTokenizer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("TextTokenizer").field("limit", &self.limit).finish_non_exhaustive()
     }
+}
+
+/// Calls the crate's code, which panics on some broken files: that is an error like others.
+fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or_else(|_| Err("the crate `tokenizers` panics on it".to_owned()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Token ids of the served model → the text that they stand for.
 
-use super::library::guarded;
-use super::{META, TextTokenizer, TokenizeError, TokenizerKind};
+use super::{META, TextTokenizer, TokenizeError, TokenizerKind, guarded};
 
 /// What becomes of special tokens such as `</s>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

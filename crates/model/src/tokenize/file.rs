@@ -7,10 +7,9 @@ use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, Encoding, PostProcessor, Token};
 
-use super::META;
 use super::charsmap::Charsmap;
-use super::library::guarded;
 use super::normalizer::Gaps;
+use super::{META, guarded};
 use settings::Normalization;
 
 /// Stand for the texts between special tokens; no vocabulary has so many tokens.

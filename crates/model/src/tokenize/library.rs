@@ -1,17 +1,15 @@
 //! Tokenizers that are not XLM-R's, such as BERT's: the crate `tokenizers` as it is.
 
-use std::panic::{self, AssertUnwindSafe};
-
 use tokenizers::Tokenizer;
 use tokenizers::models::ModelWrapper;
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
-use super::TokenizeError;
 use super::decode::SpecialPieces;
 use super::file::AddedEntry;
 use super::found::{FoundIds, WantedPoll};
 use super::span::Span;
+use super::{TokenizeError, guarded};
 use settings::SpecialTokenText;
 
 /// Bytes of a text that BERT's tokenizer gets at once.
@@ -22,12 +20,6 @@ pub(super) struct LibraryTokenizer {
     tokenizer: Tokenizer,
     /// Whether a text can be cut in front of any space without another token.
     splits_at_spaces: bool,
-}
-
-/// Calls the crate's code, which panics on some broken files: that is an error like others.
-pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let done = panic::catch_unwind(AssertUnwindSafe(work));
-    done.unwrap_or_else(|_| Err("the crate `tokenizers` panics on it".to_owned()))
 }
 
 impl LibraryTokenizer {
