@@ -47,7 +47,7 @@ class Configuration(JsonFile):
         self.family: Family = found
         key = "quantization_config"
         self.demand(not self.get(key), key, QUANTIZED)
-        own = f"the code of {found.name} models is not run, and only theirs is known"
+        own = "the model brings code of its own, which is never run: choose a model without it"
         self.demand(not self.get("auto_map") or found.own_code, "auto_map", own)
         for key, allowed in found.required.items():
             known = " or ".join(repr(value) for value in allowed if value is not None)

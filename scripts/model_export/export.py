@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> None:
     if is_of_hub := not folder.is_dir():
         if options.model.startswith((".", "/", "~")):
             what = f"{folder} is no folder"
-            raise PackageError(f"{what}: name that of a model, or a model's hub name")
+            raise PackageError(f"{what}: name the folder of a model, or its name on the hub")
         # Loaded only where there is something to ask of a hub.
         from . import hub
 

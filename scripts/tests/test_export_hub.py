@@ -307,7 +307,7 @@ def quantized(files: Files) -> Files:
         (config(model_type="t5"), "config.json has model_type 't5': only bert, "),
         (
             config(auto_map={"AutoModel": "x.Y"}),
-            "the code of xlm-roberta models is not run, and only theirs is known",
+            "the model brings code of its own, which is never run: choose a model without it",
         ),
         (
             config(quantization_config={"bits": 4}),
@@ -340,7 +340,7 @@ def test_what_cannot_be_served_is_refused_before_its_weights_are_fetched(
         (f"{NAME}@v9", f"{NAME} has no revision 'v9': name a branch, a tag or a whole commit"),
         (f"{NAME}@{'0' * 40}", "has no revision '000"),
         ("no name", "'no name' is neither a folder nor the name of a model, such as BAAI/bge-m3"),
-        ("/absent", "/absent is no folder: name that of a model, or a model's hub name"),
+        ("/absent", "/absent is no folder: name the folder of a model, or its name on the hub"),
     ],
 )
 def test_a_name_that_is_none_is_one_sentence(hub: FakeHub, model: str, sentence: str) -> None:
