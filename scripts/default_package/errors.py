@@ -27,7 +27,8 @@ def read_json(path: Path, owner: str = "model") -> dict[str, Any]:
 
 class JsonFile(dict[str, Any]):
     """What a file of a model says, which is nothing where the file may be missing. Every key that
-    is asked for counts as understood."""
+    is asked for counts as understood. A value may be of any kind: it is looked up in a list, since
+    a set or a table cannot be asked for a list or an object."""
 
     def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
         super().__init__({} if may_be_missing and not path.exists() else read_json(path))

@@ -75,9 +75,7 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     if windows.peek().is_none() {
         return Err(CorpusError::Empty("the input is empty").into());
     }
-    if let Some(unread) = windows.next_if(Result::is_err) {
-        unread?;
-    }
+    windows.next_if(Result::is_err).transpose()?;
     let length = std::fs::metadata(input).map_or(0, |found| found.len());
     let terms = terms(config, package.manifest());
     let production = Production { package, target, terms, windows, length };
