@@ -58,6 +58,11 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| typed.get_one::<PathBuf>(name).expect("clap asks for it");
     let (input, output) = (path("input"), path("output"));
     refuse_standard_output("--output", output)?;
+    if input == Path::new("-") {
+        let problem = "--input -: nothing is read from standard input, since a run that goes on \
+                       reads its requests again; name a file (./- is a file named -)";
+        return Err(CorpusError::Options(problem.to_owned()).into());
+    }
     if is_folder(output) {
         let problem = format!("--output {} is a folder: name a file", output.display());
         return Err(CorpusError::Options(problem).into());

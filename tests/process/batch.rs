@@ -108,6 +108,15 @@ fn standard_output_is_refused_as_the_place_of_an_output() {
     }
 }
 
+/// A run that goes on reads its input again.
+#[test]
+fn standard_input_is_refused_as_the_requests_of_batch() {
+    let job = job(&requests(1));
+    let mut command = quick("batch", tiny(), &["-i", "-", "-o", "out.jsonl"]);
+    let ended = run(command.current_dir(job.path(".")));
+    assert_says(&ended, 2, "--input -…standard input…name a file…(./-");
+}
+
 #[tokio::test]
 async fn lines_have_the_answers_of_the_routes_in_their_order() {
     let routes = ["/v1/embeddings", "/v1/sparse-embeddings", "/v1/embeddings:both"];
