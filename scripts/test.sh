@@ -46,16 +46,6 @@ check_style() {
         -shellcheck "$VENV/bin/shellcheck" .github/workflows/*.yml
 }
 
-# check_lints: of all code with all features, then of the server as users build it. Only modules of
-# the server depend on features, so the tests of tests/ are not checked again; one of them is here
-# because of the dependencies, which without tests would have other features and be checked once
-# more.
-check_lints() {
-    give_way
-    step "rust: clippy, all features" run_clippy --all-targets "${FEATURES[@]}"
-    step "rust: clippy, default features" run_clippy --lib --bins --test tidy
-}
-
 # run_tests: two programs at a time, since much of their time is waiting. The first takes a second
 # and finds most slips.
 run_tests() {
@@ -108,14 +98,11 @@ beside "python: package scripts" nice -n 10 \
 step "rust: format" cargo fmt --all --check
 
 if [ -n "$QUICK" ]; then
-    step "rust: build the tests" build_tests
+    step "rust: lint and build the tests" build_tests
     beside "rust: unit, property, simulation, tidy, api, golden, process" run_tests
-    give_way
-    step "rust: clippy" run_clippy --all-targets "${FEATURES[@]}"
     settle
-    say "left out, and run by scripts/test.sh: clippy for other features, cargo-deny, the tests" \
-        "with the whole binary (clients, fleet, load, conformance), C++ and plans of TensorRT," \
-        "arm64"
+    say "left out, and run by scripts/test.sh: lints without TensorRT, cargo-deny, the tests with" \
+        "the whole binary (clients, fleet, load, conformance), C++ and plans of TensorRT, arm64"
     say "the quick tests passed in $SECONDS s"
     exit
 fi
@@ -129,14 +116,13 @@ step "set up clients of Node" ensure_node_clients
 beside "tensorrt" env PYTHON="$PYTHON" scripts/test_tensorrt.sh
 beside "dependencies" check_dependencies
 # All that follows waits for this one, so nothing else has its priority.
-step "rust: build the tests" build_tests
+step "rust: lint and build the tests" build_tests
 export DUOVEC_TEST_BINARY="$BINARY"
 export DUOVEC_TEST_CONFORMANCE="${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/conformance"
 beside "programs" test_programs
 beside "clients" test_clients
 beside "adapters" test_adapters
 beside "package, load and conformance" test_package_and_load
-beside "rust: clippy" check_lints
 beside "arm64" nice -n 10 scripts/test_arm64.sh
 settle
 count_core_seconds

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the server for arm64 on the fake engine, under QEMU's emulator of programs: its answers must
-# be those of the server for this machine's processor. It is cross-compiled. Compiler and emulator
-# are Debian's, unpacked in the cache folder where they are not installed.
+# be those of the server for this machine's processor. It is cross-compiled, and linted on the way:
+# it is the server as users build it, without TensorRT. Compiler and emulator are Debian's, unpacked
+# in the cache folder where they are not installed.
 #
 #   scripts/test_arm64.sh
 #
@@ -12,9 +13,17 @@ set -euo pipefail
 . "$ROOT/scripts/lib/programs.sh"
 answer_help "$@"
 . "$ROOT/scripts/lib/steps.sh"
+. "$ROOT/scripts/lib/rust.sh"
 cd "$ROOT"
 
 TARGET=aarch64-unknown-linux-gnu
+
+# skip WHY...: the lints alone, for this machine's processor.
+skip() {
+    say "arm64: skipped, $*"
+    step "arm64: lint the server" lint cargo check --locked --quiet --bin duovec
+    exit
+}
 
 # ensure_target: Rust's own library for arm64.
 ensure_target() {
@@ -24,15 +33,14 @@ ensure_target() {
             "library in the way that Rust was installed, or install rustup, and try again"
     # It comes from Rust's own server, which not every network reaches.
     rustup target add "$TARGET" && return
-    say "arm64: skipped, rustup cannot fetch Rust's library for $TARGET"
-    exit
+    skip "rustup cannot fetch Rust's library for $TARGET"
 }
 
 # build: what runs once need not be optimized.
 build() {
     local -x CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     local -x CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_OPT_LEVEL=0
-    cargo build --locked --quiet --target "$TARGET" --bin duovec
+    lint cargo build --locked --quiet --target "$TARGET" --bin duovec
 }
 
 # compare_servers: DUOVEC_TEST_ARM64 is a program that starts the server in the emulator.
@@ -47,13 +55,12 @@ compare_servers() {
 }
 
 if [ "$(uname -m)" = aarch64 ]; then
-    say "arm64: all other tests were for this machine's processor, so there is nothing to emulate"
-    exit
+    skip "all other tests were for this machine's processor, so there is nothing to emulate"
 fi
 prepare_load
 ensure_target
 ensure_arm64 ||
     die "install a compiler for arm64 and QEMU (Debian's packages g++-aarch64-linux-gnu and" \
         "qemu-user-static) and try again"
-step "arm64: build the server" build
+step "arm64: lint and build the server" build
 step "arm64: the server beside the one for this machine" compare_servers

@@ -11,7 +11,7 @@ use super::{Document, documents, is_there};
 /// Commands of `duovec` that take flags.
 const COMMANDS: [&str; 7] = ["adopt", "serve", "check", "bench", "embed", "batch", "build-engine"];
 /// Flags of programs that are not ours.
-const FOREIGN_FLAGS: [&str; 4] = ["--help", "--lib", "--nocapture", "--test"];
+const FOREIGN_FLAGS: [&str; 5] = ["--all-targets", "--help", "--lib", "--nocapture", "--test"];
 /// Folders of which the documents name files.
 const FOLDERS: [&str; 8] =
     ["clients/", "cpp/", "crates/", "deploy/", "docs/", "examples/", "scripts/", "tests/"];
