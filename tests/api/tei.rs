@@ -162,8 +162,8 @@ const REFUSED: &str = r#"
 / | {"inputs":PAIR} | /similarity
 /similarity | {} | inputs is missing; send
 /similarity | {"inputs":"a"} | source_sentence
-/similarity | {"inputs":{"sentences":["a"]}} | source_sentence
-/similarity | {"inputs":{"source_sentence":"a"}} | sentences
+/similarity | {"inputs":{"sentences":["a"]}} | inputs.source_sentence is missing; send a text
+/similarity | {"inputs":{"source_sentence":"a"}} | inputs.sentences is missing; send a text
 /similarity | {"inputs":{"source_sentence":"a","sentences":[]}} | is an empty list; send a text
 /similarity | {"inputs":{"source_sentence":[],"sentences":["a"]}} | empty list; send a text
 /similarity | {"inputs":{"source_sentence":1,"sentences":["a"]}} | is a number; send a text or

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::embedding::{Direction, EmbedBody, MOST_BYTES, keyed};
 use crate::http::embed::embed;
 use crate::http::error::{ApiError, Code, FieldNames};
-use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, scalar, some};
+use crate::http::payload::{Body, Question, Truncate, Use, input, missing, object, scalar};
 use crate::http::reply::{DECIMAL_BYTES, Resident};
 use crate::http::route::post;
 use crate::service::{
@@ -84,7 +84,8 @@ impl Question for SimilarityBody {
         let Some(Sentences { source_sentence, sentences }) = self.inputs else {
             return Err(missing::<Self>());
         };
-        let (source, mut inputs) = (some::<Self>(source_sentence)?, some::<Self>(sentences)?);
+        let source = part("source_sentence", source_sentence)?;
+        let mut inputs = part("sentences", sentences)?;
         if source.len() > 1 {
             let message = "source_sentence must be one text; send the others as sentences";
             return Err(ApiError::of(Code::InvalidInput, Self::INPUT, message));
@@ -123,6 +124,15 @@ impl Question for SimilarityBody {
         serde_json::to_writer(&mut out, &cosines).expect("a vector takes all");
         out
     }
+}
+
+/// The texts of a part of `inputs`, which has some.
+fn part(name: &str, texts: Vec<Input>) -> Result<Vec<Input>, ApiError> {
+    if texts.is_empty() {
+        let message = format!("inputs.{name} is missing; send {}", SimilarityBody::TAKES);
+        return Err(ApiError::of(Code::InvalidInput, SimilarityBody::INPUT, message));
+    }
+    Ok(texts)
 }
 
 pub(super) fn route() -> Resource {
