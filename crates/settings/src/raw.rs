@@ -190,12 +190,15 @@ fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
-/// What is wrong with a key that no setting has; names the key that differs by a slip or two.
+/// What is wrong with a key that no setting has; names the key that differs by a slip or two, or
+/// that was written like its flag or variable.
 fn unknown(key: &str) -> String {
+    let typed = key.to_lowercase().replace('-', "_");
+    let typed = typed.trim_start_matches('_').trim_start_matches("duovec_");
     let keys = SETTINGS.iter().map(Setting::key);
-    let near = keys.map(|known| (strsim::osa_distance(key, &known), known)).min();
+    let near = keys.map(|known| (strsim::osa_distance(typed, &known), known)).min();
     match near {
-        Some((1..=2, known)) => format!("unknown setting; did you mean {known}?"),
+        Some((0..=2, known)) => format!("unknown setting; did you mean {known}?"),
         _ => "unknown setting".to_owned(),
     }
 }

@@ -156,7 +156,11 @@ pub(super) fn origins(typed: &RawValue) -> Read<Vec<String>> {
 pub(super) fn host(typed: &RawValue) -> Read<IpAddr> {
     match typed.text() {
         "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
-        text => text.parse().or_else(|_| wrong(format!("'{text}' is not an IP address"))),
+        text => text.parse().or_else(|_| {
+            wrong(format!(
+                "'{text}' is not an IP address; give one of this machine, or 0.0.0.0 for all"
+            ))
+        }),
     }
 }
 

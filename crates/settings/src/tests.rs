@@ -55,7 +55,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
         format!("{place}, max_batch_tokens: 3 is outside 8 to 1048576 (tokens)"),
         "DUOVEC_WORKERS: 'many' is not a whole number of workers".to_owned(),
         "DUOVEC_PORT: 'http' is not a port, 0 to 65535".to_owned(),
-        "--host: 'nowhere' is not an IP address".to_owned(),
+        "--host: 'nowhere' is not an IP address; give one of this machine, or 0.0.0.0".to_owned(),
         "--engine: 'magic' is not one of auto, openvino, tensorrt, tensorrt-rtx, fake".to_owned(),
         "--log-level: 'duovec=loud' is not a log level".to_owned(),
     ];
@@ -70,6 +70,8 @@ fn an_unknown_setting_is_reported_with_the_one_that_looks_like_it() {
     for (key, problem) in [
         ("api_key", "unknown setting; did you mean api_keys?"),
         ("max-items", "unknown setting; did you mean max_items?"),
+        ("PORT", "unknown setting; did you mean port?"),
+        ("DUOVEC_MAX_ITEMS", "unknown setting; did you mean max_items?"),
         ("colour", "unknown setting"),
     ] {
         let file = file(&format!("{key} = 1"));
