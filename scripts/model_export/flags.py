@@ -30,7 +30,8 @@ WORDS = {
 }
 PACKAGE_CURE = (
     "give the folder of a package, for example with --package or DUOVEC_PACKAGE; in a clone, "
-    "scripts/serve.sh makes the default one"
+    "scripts/serve.sh makes the default one, and with --model NAME or --model FOLDER that of "
+    "another model"
 )
 TABLE = Path(__file__).resolve().parents[2] / "docs/settings.md"
 

@@ -37,7 +37,7 @@ pub(super) fn command() -> Command {
         .arg(value(
             "shapes",
             "LIST",
-            "ROWSxLENGTH, with commas, each rounded up to a bucket [default: powers of two]",
+            "ROWSxLENGTH, with commas, each rounded up to a prepared shape [default: all of these]",
         ))
         .arg(
             value(

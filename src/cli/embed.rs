@@ -115,7 +115,7 @@ pub(super) fn embed(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
     let columns = Columns { text, kept: texts("keep") };
     target.check(&columns, &recipe)?;
     let rows = number(typed, "part-rows")?.filter(|&rows: &usize| rows > 0);
-    let rows = rows.ok_or_else(|| wrong("--part-rows: send a whole number above zero"))?;
+    let rows = rows.ok_or_else(|| wrong("--part-rows: use a whole number above zero"))?;
     let limits = WindowLimits { rows, bytes: PART_BYTES };
     let names = texts("INPUT");
     let format = typed.get_one("input-format").copied();

@@ -59,13 +59,15 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
     let prompt = "has no prompt for --default-prompt query…none";
     let listen = format!("cannot listen…{port}…already in use…--port");
     let no_package = format!("{place}…there is no manifest.json…--package");
-    let no_folder = "/nowhere…no such folder…DUOVEC_PACKAGE";
+    let no_folder = "/nowhere…no such folder…DUOVEC_PACKAGE…with --model NAME";
+    let no_shape = "no shape holds 1x99…up to 64 tokens…--max-batch-tokens";
+    let keys_unread = "absent, of --api-key-file…No such file";
     type Case<'a> = (&'a str, &'a Path, &'a [&'a str], &'a str);
     // Loading would fail.
     let unloaded = ["--engine", "openvino", "--openvino-library-dir", &place];
-    let cases: [Case<'_>; 16] = [
+    let cases: [Case<'_>; 20] = [
         ("serve", &tiny, &["--port", &port], &listen),
-        ("serve", &tiny, &["--api-key-file", &absent], unread),
+        ("serve", &tiny, &["--api-key-file", &absent], keys_unread),
         ("serve", &tiny, &["--api-key-file", &empty], "empty…no API key"),
         ("serve", &tiny, &["--tls-cert", &absent, "--tls-key", &absent], unread),
         ("serve", &tiny, &["--default-prompt", "query"], prompt),
@@ -75,11 +77,15 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
         ("serve", here, &["--port", "0"], &no_package),
         ("check", here, &[], &no_package),
         ("check", Path::new("/nowhere"), &[], no_folder),
+        ("check", Path::new(&blank), &[], "blank is not a package…no such folder"),
         ("serve", broken, &["--port", "0", "--engine", "openvino"], "model.onnx"),
         ("check", &tiny, &unloaded, "libopenvino_c.so…--openvino-library-dir or DUOVEC_OPENVINO"),
         ("bench", &tiny, &[&["--texts", &absent], &unloaded[..]].concat(), unread),
         ("bench", &tiny, &[&["--texts", &blank], &unloaded[..]].concat(), "blank has no text"),
         ("bench", &tiny, &["--compare-graphs"], "--compare-graphs needs TensorRT on a GPU"),
+        ("bench", &tiny, &["--shapes", "8"], "'8' is not ROWSxLENGTH, such as 1x32"),
+        ("bench", &tiny, &["--shapes", "0x8"], "'0x8' is not ROWSxLENGTH"),
+        ("bench", &tiny, &["--shapes", "1x99"], no_shape),
     ];
     for (command, package, flags, words) in cases {
         let ended = run(&mut quick(command, package, flags));

@@ -23,7 +23,8 @@ const MODEL: &str = "model.onnx";
 pub enum PackageError {
     #[error(
         "{} is not a package: there is no {}; give the folder of a package, for example with \
-         --package or DUOVEC_PACKAGE; in a clone, scripts/serve.sh makes the default one",
+         --package or DUOVEC_PACKAGE; in a clone, scripts/serve.sh makes the default one, and with \
+         --model NAME or --model FOLDER that of another model",
         absolute(.0).as_ref().unwrap_or(.0).display(),
         if .0.is_dir() { "manifest.json in it" } else { "such folder" }
     )]
@@ -90,7 +91,9 @@ impl ModelPackage {
     pub fn read_manifest(directory: &Path) -> Result<Self, PackageError> {
         let path = directory.join("manifest.json");
         let json = fs::read(&path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => PackageError::NoManifest(directory.to_owned()),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                PackageError::NoManifest(directory.to_owned())
+            }
             _ => PackageError::Read { path: path.clone(), source },
         })?;
         let manifest =

@@ -38,12 +38,19 @@ pub(super) fn wanted(typed: Option<&String>, shapes: &Shapes) -> anyhow::Result<
         let (rows, length): (usize, usize) = text
             .split_once('x')
             .and_then(|(rows, length)| Some((rows.parse().ok()?, length.parse().ok()?)))
-            .with_context(|| format!("--shapes: '{text}' is not ROWSxLENGTH"))?;
+            .filter(|&(rows, length)| rows > 0 && length > 0)
+            .with_context(|| format!("--shapes: '{text}' is not ROWSxLENGTH, such as 1x32"))?;
         let holds = |shape: &Bucket| shape.rows >= rows && shape.length >= length;
         let own = Some(shapes.row(length)).filter(holds);
         let prepared = shapes.prepared().iter().copied().filter(holds);
         let least = prepared.chain(own).min_by_key(|shape| (shape.tokens(), shape.length));
-        wanted.push(least.ok_or_else(|| anyhow!("--shapes: no shape holds {text}"))?);
+        wanted.push(least.ok_or_else(|| {
+            let longest = shapes.max_length();
+            anyhow!(
+                "--shapes: no shape holds {text}; a row has up to {longest} tokens, and several \
+                 rows together as many as --max-batch-tokens"
+            )
+        })?);
     }
     wanted.sort_unstable_by_key(|shape| (shape.length, shape.rows));
     wanted.dedup();

@@ -21,7 +21,7 @@ const OTHERS_READ: u32 = 0o004;
 #[allow(missing_docs, reason = "each message says it")]
 #[derive(Debug, Error)]
 pub enum KeyFileError {
-    #[error("cannot read the API keys of {path}")]
+    #[error("cannot read {path}, of --api-key-file")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} has no API key; write one key a line")]
     Empty { path: PathBuf },

@@ -24,7 +24,7 @@ full | out | --input-format jsonl | 2 | full…it is a folder
 spark*.parquet | out | | 2 | spark.parquet…it is a folder…/spark.parquet/*.parquet'
 no*.jsonl | out | | 2 | no*.jsonl…no such file
 in.jsonl | out | --keep id,id | 2 | --keep…`id` twice
-in.jsonl | out | --part-rows 0 | 2 | --part-rows…above zero
+in.jsonl | out | --part-rows 0 | 2 | --part-rows: use a whole number above zero
 in.jsonl | out | --dimensions 5 | 2 | dimensions 5…4 or 8
 in.jsonl | out | --dense-type int8 | 2 | no ranges for bytes and bits…8 numbers…--dense-type f16
 in.jsonl | out | --sparse-top-k 0 | 2 | --sparse-top-k…above zero
