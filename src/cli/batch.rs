@@ -277,7 +277,10 @@ impl<'a> Requests<'a> {
                 let body = body.get().as_bytes();
                 offline::read(self.service, self.config, &url, body).map_err(LineEnd::Answered)
             }
-            Some(_) => Err(LineEnd::Invalid(format!("line {number} has another method; use POST"))),
+            Some(_) => {
+                let message = format!("the method of line {number} is not POST; use POST");
+                Err(LineEnd::Invalid(message))
+            }
         };
         if asked.as_ref().is_ok_and(|asked| asked.asks_in_vain(self.service)) {
             self.warning.call_once(|| {

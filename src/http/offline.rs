@@ -150,7 +150,8 @@ fn vectors(path: &str) -> Result<Vectors, ApiError> {
     let found = EMBEDDING_ROUTES.iter().find(|(route, _)| *route == path);
     found.map(|(_, vectors)| *vectors).ok_or_else(|| {
         let routes: Vec<&str> = EMBEDDING_ROUTES.iter().map(|(route, _)| *route).collect();
-        let message = format!("there is no such route; the routes are {}", routes.join(", "));
+        let routes = routes.join(", ");
+        let message = format!("this url is not for files of requests; use {routes}");
         ApiError::new(Code::NotFound, message)
     })
 }

@@ -205,9 +205,10 @@ fn requests_that_fail_are_answered_in_their_place_and_the_code_says_so() {
     assert_eq!(answers[3]["error"]["code"], "invalid_line");
     assert_eq!(answers[3]["custom_id"], Value::Null);
     assert_eq!(answers[4]["custom_id"], "request-4");
-    let message = answers[6]["response"]["body"]["error"]["message"].as_str();
-    assert!(message.is_some_and(|text| text.contains("not for files of requests")));
-    assert!(answers[4]["error"]["message"].as_str().is_some_and(|text| text.contains("POST")));
+    let message = |at: usize| answers[at]["response"]["body"]["error"]["message"].as_str();
+    assert!(message(6).is_some_and(|text| text.contains("not for files of requests")));
+    has(message(2).expect("a text"), "this url is not for files of requests; use /v1/embeddings, ");
+    assert_eq!(answers[4]["error"]["message"], "the method of line 5 is not POST; use POST");
     let before = job.bytes("out.jsonl");
     // Nothing is left to do, and the code says as much.
     job.run_batch(3, &[]);
