@@ -23,13 +23,20 @@ pub enum EntranceError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     UnixSocket(#[from] UnixSocketError),
-    #[error(
-        "cannot listen on {address}: Address already in use; end the other process or choose \
-         another --port"
-    )]
-    InUse { address: SocketAddr },
-    #[error("cannot listen on {address}")]
-    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on {address}: {cause}; {}", cure(cause.kind()))]
+    Listen { address: SocketAddr, cause: io::Error },
+}
+
+/// What to do when an address cannot be listened on.
+const fn cure(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => "end the other process or choose another --port",
+        io::ErrorKind::PermissionDenied => "choose a --port from 1024 on",
+        io::ErrorKind::AddrNotAvailable => {
+            "choose a --host that is an address of this machine, or 0.0.0.0 for all"
+        }
+        _ => "choose another --host or --port",
+    }
 }
 
 /// Where connections come in, and the keys that requests must show.
@@ -58,13 +65,10 @@ impl Entrance {
         let keys = Keys::open(&config.api_keys, config.api_key_file.as_deref())?;
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
         let address = SocketAddr::new(address.host, address.port);
-        let tcp = TcpListener::bind(address).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => EntranceError::InUse { address },
-            _ => EntranceError::Listen { address, source },
-        })?;
+        let failed = |cause| EntranceError::Listen { address, cause };
+        let tcp = TcpListener::bind(address).map_err(failed)?;
         // Again, for more places than the standard library asks for.
-        let listening = rustix::net::listen(&tcp, BACKLOG);
-        listening.map_err(|error| EntranceError::Listen { address, source: error.into() })?;
+        rustix::net::listen(&tcp, BACKLOG).map_err(|error| failed(error.into()))?;
         let socket = config.unix_socket.as_ref().map(unix_socket::listen).transpose()?;
         let (unix, socket_file) = socket.unzip();
         Ok(Self { listeners: Listeners { tcp, unix, tls }, keys: Arc::new(keys), socket_file })

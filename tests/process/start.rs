@@ -65,8 +65,10 @@ fn a_start_that_cannot_succeed_says_why_before_the_model_is_loaded() {
     type Case<'a> = (&'a str, &'a Path, &'a [&'a str], &'a str);
     // Loading would fail.
     let unloaded = ["--engine", "openvino", "--openvino-library-dir", &place];
-    let cases: [Case<'_>; 20] = [
+    let cases: [Case<'_>; 21] = [
         ("serve", &tiny, &["--port", &port], &listen),
+        // Of a network that is for examples only.
+        ("serve", &tiny, &["--host", "192.0.2.1"], "Cannot assign…--host…of this machine"),
         ("serve", &tiny, &["--api-key-file", &absent], keys_unread),
         ("serve", &tiny, &["--api-key-file", &empty], "empty…no API key"),
         ("serve", &tiny, &["--tls-cert", &absent, "--tls-key", &absent], unread),
