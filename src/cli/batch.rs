@@ -48,8 +48,8 @@ pub(super) fn command() -> Command {
         .arg(file("input", 'i', "JSON lines: custom_id, method, url, body"))
         .arg(file("output", 'o', "JSON lines: id, custom_id, response, error; in the same order"))
         .after_help(
-            "When a request cannot be answered, its line says why, and the exit code is 3. A run \
-             that was ended goes on where it was. Each setting is also a variable, as with \
+            "When a request cannot be answered, its line says why, and the exit code is 3. After \
+             an interruption the same command goes on. Each setting is also a variable, as with \
              `duovec serve`.",
         )
 }

@@ -43,7 +43,7 @@ fn chunk_arguments() -> [Arg; 3] {
 
 pub(super) fn command() -> Command {
     Command::new("embed")
-        .about("Embeds a corpus into files; started again after its end, it goes on where it was")
+        .about("Embeds a corpus into files; after an interruption the same command goes on")
         .arg(
             Arg::new("INPUT")
                 .required(true)
@@ -87,7 +87,7 @@ pub(super) fn command() -> Command {
         .arg(value("sparse-min-weight", "WEIGHT", "keep lexical weights at or above it"))
         .args(chunk_arguments())
         .arg(
-            value("part-rows", "N", "rows of a part; what an end costs at most")
+            value("part-rows", "N", "rows of a part; an interruption costs the unfinished parts")
                 .default_value(PART_ROWS),
         )
         .after_help(

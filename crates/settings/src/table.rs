@@ -175,8 +175,8 @@ settings! {
         /// [`GPU_BATCH_TOKENS`](crate::limits::GPU_BATCH_TOKENS).
         max_batch_tokens: Option<MaxBatchTokens> = "auto", read::number_or_auto("tokens"),
             "max-batch-tokens", "N",
-            "tokens of one batch (rows × length), of which a longer text has one of its own; auto \
-            is what serve measures at its start, up to 2048 on a CPU and 8192 on a GPU; other \
+            "tokens of one batch (rows × length); a longer text is a batch of its own; auto is \
+            what serve measures at its start, up to 2048 on a CPU and 8192 on a GPU; other \
             commands take 512 and 8192",
             commands: &[Bench, Offline];
         interactive_p99: InteractiveP99Ms = "0", read::number("milliseconds"),
