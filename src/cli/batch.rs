@@ -63,6 +63,9 @@ pub(super) fn batch(config: &Config, typed: &ArgMatches) -> anyhow::Result<()> {
                        reads its requests again; name a file (./- is a file named -)";
         return Err(CorpusError::Options(problem.to_owned()).into());
     }
+    if input.is_dir() {
+        return Err(CorpusError::wrong_name(input, "it is a folder; name a file").into());
+    }
     if is_folder(output) {
         let problem = format!("--output {} is a folder: name a file", output.display());
         return Err(CorpusError::Options(problem).into());

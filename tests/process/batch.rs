@@ -274,6 +274,9 @@ fn an_empty_input_leaves_no_file_and_none_at_all_is_a_wrong_use() {
     let job = job(&[]);
     job.remove("in.jsonl");
     assert_says(&job.run_batch(2, &[]), 2, "in.jsonl: there is no such file");
+    fs::create_dir(job.path("in.jsonl")).expect("created");
+    assert_says(&job.run_batch(2, &[]), 2, "in.jsonl: it is a folder; name a file");
+    fs::remove_dir(job.path("in.jsonl")).expect("it is empty");
     for input in ["", "\n \n"] {
         job.write("in.jsonl", input);
         assert_says(&job.run_batch(1, &[]), 1, "the input is empty");
