@@ -75,8 +75,8 @@ use gate::{LINGER, RefuseHead, RequestGate};
 use http_2::Common;
 use timed_stream::TimedStream;
 
-/// What a connection of HTTP/1.1 takes in memory, about, without what permits hold; of HTTP/2 see
-/// [`http_2`].
+/// What a connection of HTTP/1.1 takes in memory, about, without what permits hold and without long
+/// heads; of HTTP/2 see [`http_2`].
 const HTTP_1_BYTES: u64 = 16 * 1024;
 
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.

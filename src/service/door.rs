@@ -152,6 +152,15 @@ pub(crate) struct Beside {
     bytes: u64,
 }
 
+impl Beside {
+    /// Counts `bytes` from now on, unless it counts more.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        let more = bytes.saturating_sub(self.bytes);
+        self.door.beside.fetch_add(more, Ordering::Relaxed);
+        self.bytes += more;
+    }
+}
+
 impl Drop for Beside {
     fn drop(&mut self) {
         self.door.beside.fetch_sub(self.bytes, Ordering::Relaxed);

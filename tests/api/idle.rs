@@ -46,6 +46,23 @@ fn a_refused_body_that_has_come_whole_leaves_its_connection_open() {
 }
 
 #[test]
+fn a_connection_that_had_a_long_head_is_closed_behind_its_answer_while_memory_is_scarce() {
+    let scarce = Server::set(|set| set.door.max_inflight_bytes = number(65_536));
+    for (server, bytes, is_closed) in
+        [(&scarce, 60_000, true), (&scarce, 6_000, false), (&Server::ready(), 60_000, false)]
+    {
+        let mut stream = server.open(get("/health/live", &format!("a: {}\r\n", "b".repeat(bytes))));
+        let answer = stream.answer();
+        answer.ok();
+        assert_eq!(answer.header("connection") == Some("close"), is_closed, "{bytes}");
+        match is_closed {
+            true => assert_eq!(stream.rest(), ""),
+            false => ask(&mut stream),
+        }
+    }
+}
+
+#[test]
 fn connections_over_the_cap_wait_until_another_ends() {
     let server = Server::set(|set| {
         // One thread, so that the cap is exact.

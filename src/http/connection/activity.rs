@@ -28,6 +28,7 @@ pub(super) struct Activity {
     running: Cell<u64>,
     body_open: Cell<bool>,
     body_broken: Cell<bool>,
+    had_long_head: Cell<bool>,
     go_on: Cell<Continue>,
     /// Who reads from the connection while a request runs. Actix may not read again behind the
     /// answer before bytes come, and then no time would begin.
@@ -58,6 +59,11 @@ impl Activity {
     pub(super) fn break_body(&self) {
         self.body_broken.set(true);
         self.body_reader.wake();
+    }
+
+    /// The connection takes the memory of a long head until its end.
+    pub(super) fn long_head_came(&self) {
+        self.had_long_head.set(true);
     }
 
     /// Whether the client must be told now to send its body; true once for each request.
@@ -93,6 +99,11 @@ impl Activity {
     /// The body of the request that began last has been read to its end.
     pub(super) fn body_ended(&self) {
         self.body_open.set(false);
+    }
+
+    /// The connection has had a long head.
+    pub(super) fn had_long_head(&self) -> bool {
+        self.had_long_head.get()
     }
 
     /// The client has not been told to send the body, so none may come.

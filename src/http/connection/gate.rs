@@ -80,6 +80,10 @@ pub(super) const LINGER: Duration = Duration::from_secs(5);
 /// Bytes of later requests that are held while one runs.
 const READ_AHEAD_BYTES: usize = 16 * 1024;
 
+/// What actix has room for from the start. For a longer head it takes more room, which it keeps
+/// until the connection's end.
+const SHORT_HEAD_BYTES: usize = 8 * 1024;
+
 /// Tells a client to send its body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -150,6 +154,14 @@ impl<T> RequestGate<T> {
         self.timer.set(sleep(time));
     }
 
+    /// Counts a head of which so many bytes have come. Actix makes room for up to twice as many.
+    fn count_head(&mut self, bytes: usize) {
+        if bytes > SHORT_HEAD_BYTES {
+            self.stream.take_besides(2 * bytes as u64);
+            self.activity.long_head_came();
+        }
+    }
+
     /// Leaves `Busy` when the answer is written.
     fn update_state(&mut self) {
         if self.state != ReadState::Busy || self.stream.is_stuck() {
@@ -165,6 +177,7 @@ impl<T> RequestGate<T> {
     /// Lets a request in that begins with `bytes`; how many of them are its own.
     fn let_in(&mut self, head: &JudgedHead, bytes: &[u8]) -> usize {
         self.enter(ReadState::Busy);
+        self.count_head(head.length);
         self.activity.announce(head.awaits_continue);
         self.rest = head.body;
         head.length + self.advance(&bytes[head.length..])
@@ -190,6 +203,10 @@ impl<T> RequestGate<T> {
         let length = self.ready.min(buffer.remaining());
         buffer.put_slice(&self.held.split_to(length));
         self.ready -= length;
+        if self.held.is_empty() {
+            // It would keep the room of a head.
+            self.held = BytesMut::new();
+        }
     }
 }
 
@@ -240,7 +257,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
         let is_long = self.held.len() + read.len() > head::HEAD_MAX_BYTES;
         let may_tell = is_first || is_long || memchr::memchr(b'\n', read).is_some();
         self.hold(buffer, start);
-        may_tell && self.judge_held(context, buffer)
+        let has_ended = may_tell && self.judge_held(context, buffer);
+        if !has_ended {
+            self.count_head(self.held.len());
+        }
+        has_ended
     }
 
     /// Judges what is held; whether a request was let in or refused.

@@ -19,15 +19,22 @@ pub(super) struct TimedStream<T> {
     stream: T,
     patience: Patience,
     turn: ReadTurn,
+    /// What the connection takes at least, in bytes.
+    least_bytes: u64,
     /// Until the connection's end.
-    _memory: Beside,
+    memory: Beside,
 }
 
 impl<T> TimedStream<T> {
     /// `bytes` is what the connection takes in memory, about, without what permits hold.
     pub(super) fn new(stream: T, patience: Patience, bytes: u64) -> Self {
         let memory = patience.count_beside(bytes);
-        Self { stream, patience, turn: ReadTurn::default(), _memory: memory }
+        Self { stream, patience, turn: ReadTurn::default(), least_bytes: bytes, memory }
+    }
+
+    /// The connection takes `bytes` besides from now on, unless it took more before.
+    pub(super) fn take_besides(&mut self, bytes: u64) {
+        self.memory.grow(self.least_bytes + bytes);
     }
 
     /// The last write or flush could not go on.

@@ -43,15 +43,17 @@ pub(in crate::http) async fn finish_body<B: MessageBody + 'static>(
     let Some(activity) = request.conn_data::<Rc<Activity>>().map(Rc::clone) else {
         return Ok(next.call(request).await?.map_into_boxed_body());
     };
-    let body = UnreadBody::watch(&mut request, activity);
+    let body = UnreadBody::watch(&mut request, Rc::clone(&activity));
     let response = next.call(request).await?;
-    let copy = held::copied_bytes(response.response().body()).and_then(|bytes| {
-        let service = response.request().app_data::<Data<EmbeddingService>>()?;
-        service.spare_room_for(bytes)
-    });
+    let service = response.request().app_data::<Data<EmbeddingService>>();
+    let copy = held::copied_bytes(response.response().body())
+        .and_then(|bytes| service?.spare_room_for(bytes));
+    // The connection would keep the memory of its longest head.
+    let is_too_much =
+        activity.had_long_head() && service.is_some_and(|service| service.door().calm() < 1.0);
     let mut response = response.map_body(|_, body| held::in_parts(body, copy));
-    if !body.finish().await {
-        // What still comes of it can be no request.
+    // What still comes of an unread body can be no request.
+    if !body.finish().await || is_too_much {
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     Ok(response)

@@ -2,6 +2,7 @@
 //! timer.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
@@ -15,7 +16,10 @@ mod framing;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn timeouts() -> Timeouts {
-    let door = Door::new(MaxInflightBytes::DEFAULT);
+    timeouts_at(Door::new(MaxInflightBytes::DEFAULT))
+}
+
+fn timeouts_at(door: Arc<Door>) -> Timeouts {
     Timeouts { idle: SECOND * 75, head: SECOND, write: SECOND, least_per_s: 1, door }
 }
 
@@ -28,9 +32,12 @@ const CHUNKED: &[u8] = b"PUT /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunke
 
 /// The server's side and the client's.
 fn connect() -> (RequestGate<DuplexStream>, DuplexStream) {
+    connect_with(timeouts())
+}
+
+fn connect_with(timeouts: Timeouts) -> (RequestGate<DuplexStream>, DuplexStream) {
     let (server, client) = duplex(1 << 20);
     let refuse_head: RefuseHead = Rc::new(|error| error.to_bare_answer("an id"));
-    let timeouts = timeouts();
     let stream = TimedStream::new(server, timeouts.patience(), 0);
     (RequestGate::new(stream, timeouts, refuse_head), client)
 }
@@ -162,6 +169,40 @@ fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
             assert_eq!(end.expect("it is over").expect("it ends in good order"), 0);
             assert_eq!(told(&mut client).await, "");
         }
+    });
+}
+
+/// A request whose head has so many bytes, about.
+fn long_head(bytes: usize) -> Vec<u8> {
+    [&GET[..GET.len() - 2], b"long: ", &vec![b'a'; bytes], b"\r\n\r\n"].concat()
+}
+
+#[test]
+fn what_a_long_head_takes_is_counted_from_its_bytes_on_to_the_connections_end() {
+    run(async {
+        let door = Door::new(MaxInflightBytes::nearest(256 * 1024));
+        let mut permit = door.enter(0).expect("it announces nothing");
+        permit.hold(160 * 1024).expect("there is room");
+        let _others = door.count_beside(64 * 1024);
+        let calm = || door.calm();
+        let (mut gate, mut client) = connect_with(timeouts_at(Arc::clone(&door)));
+        send(&mut client, GET).await;
+        assert_eq!(handed(&mut gate).await.0, GET);
+        drop(gate.activity().begin(false));
+        let before = calm();
+        let head = long_head(60 * 1024);
+        let mut last = before;
+        for part in head.chunks(20 * 1024) {
+            send(&mut client, part).await;
+            handed(&mut gate).await;
+            assert!(calm() < last || gate.state == ReadState::Busy, "{} {last}", calm());
+            last = calm();
+        }
+        drop(gate.activity().begin(false));
+        assert!(handed(&mut gate).await.0.is_empty());
+        assert_eq!((calm(), gate.held.capacity()), (last, 0), "actix keeps the room of a head");
+        drop(gate);
+        assert_eq!(calm(), before, "it is gone");
     });
 }
 
