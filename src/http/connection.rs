@@ -79,6 +79,9 @@ use timed_stream::TimedStream;
 /// heads; of HTTP/2 see [`http_2`].
 const HTTP_1_BYTES: u64 = 16 * 1024;
 
+/// What a client can have kept before its handshake ends: rustls takes a first message of so many.
+const HANDSHAKE_BYTES: u64 = 64 * 1024;
+
 /// Serves at `listeners`, with `config.threads` threads, from the first poll of the result.
 ///
 /// # Errors
@@ -111,8 +114,8 @@ pub(super) fn server(
             fn_service(plain).and_then(http_1(state.clone(), draining.clone()))
         }),
         Some(tls) => builder.listen("tls", tcp, move || {
-            let (acceptor, time) = (tls.acceptor(), timeouts(&state).head);
-            fn_service(move |stream| secure(acceptor.clone(), time, stream))
+            let (acceptor, timeouts) = (tls.acceptor(), timeouts(&state));
+            fn_service(move |stream| secure(acceptor.clone(), timeouts.clone(), stream))
                 .and_then(http_1_or_2(state.clone(), draining.clone()))
         }),
     };
@@ -129,11 +132,12 @@ type Secured = Box<TlsStream<TcpStream>>;
 
 async fn secure(
     acceptor: TlsAcceptor,
-    time: Duration,
+    timeouts: Timeouts,
     stream: TcpStream,
 ) -> Result<Secured, DispatchError> {
     set_up(&stream);
-    match timeout(time, acceptor.accept(stream)).await {
+    let _memory = timeouts.door.count_beside(HANDSHAKE_BYTES);
+    match timeout(timeouts.head, acceptor.accept(stream)).await {
         Ok(Ok(mut stream)) => {
             stream.get_mut().1.set_buffer_limit(Some(PART_BYTES));
             Ok(Box::new(stream))

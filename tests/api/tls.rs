@@ -126,8 +126,7 @@ pub(crate) async fn read(answer: ResponseFuture) -> (http::response::Parts, usiz
 }
 
 /// An answer over HTTP/1.1.
-async fn exchange(stream: &mut Connection) -> String {
-    let request = post(DENSE, "", TEXT);
+async fn exchange(stream: &mut Connection, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.expect("it is open");
     let mut answer = vec![0; 4096];
     let length = stream.read(&mut answer).await.expect("an answer");
@@ -148,7 +147,7 @@ fn http_2_is_chosen_where_the_client_can_and_http_1_1_else() {
             assert_eq!(connection.alpn_protocol(), chosen);
             assert_eq!(connection.protocol_version(), Some(versions[0].version));
             if chosen != Some(b"h2") {
-                let answer = secure.runtime.block_on(exchange(&mut stream));
+                let answer = secure.runtime.block_on(exchange(&mut stream, &post(DENSE, "", TEXT)));
                 assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             }
         }
@@ -159,6 +158,27 @@ fn http_2_is_chosen_where_the_client_can_and_http_1_1_else() {
     assert!(!answer.contains("HTTP/1.1"), "{answer}");
     let send = secure.http_2();
     assert_eq!(secure.runtime.block_on(embed(&send)), 200);
+}
+
+#[test]
+fn handshakes_that_do_not_end_are_counted_among_connections() {
+    let secure = Secure::set(|set| {
+        set.door.max_inflight_bytes = number(1 << 20);
+        set.http.body_timeout = number(100);
+    });
+    // It is let in while there is room for what it announces; its body does not come.
+    let is_let_in = || {
+        let mut stream = secure.connect(&secure.cert, ONLY_1_3, &[]).expect("a connection");
+        let large = crate::support::head(DENSE, "content-length: 800000\r\n");
+        let answer = secure.runtime.block_on(exchange(&mut stream, &large));
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+        answer.starts_with("HTTP/1.1 408")
+    };
+    assert!(is_let_in());
+    let silent: Vec<_> = (0..20).map(|_| secure.server.connect()).collect();
+    secure.server.wait_until("they leave no room", |_| !is_let_in());
+    drop(silent);
+    secure.server.wait_until("there is room again", |_| is_let_in());
 }
 
 #[test]
