@@ -365,7 +365,9 @@ impl Drop for SentPart {
 /// Actix is built on older types of the same crate.
 fn to_actix(request: http::Request<RecvStream>) -> Request {
     let (head, body) = request.into_parts();
-    let payload: Payload = match body.is_end_stream() {
+    // No handler reads the body of these, which would be kept meanwhile and is not counted.
+    let is_unread = matches!(head.method, http::Method::GET | http::Method::HEAD);
+    let payload: Payload = match is_unread || body.is_end_stream() {
         true => Payload::None,
         false => Payload::Stream { payload: Box::pin(StreamBody(body)) },
     };

@@ -140,6 +140,40 @@ fn a_connection_without_requests_is_closed_the_sooner_the_less_memory_is_free() 
     assert_eq!(lasted, IDLE_TIME / 2, "connections leave a quarter of five quarters");
 }
 
+/// Sends so many bytes as there is room for them.
+async fn send_body(mut stream: SendStream<Bytes>, mut left: usize) {
+    while left > 0 {
+        stream.reserve_capacity(left);
+        let room = poll_fn(|context| stream.poll_capacity(context)).await;
+        let part = room.expect("it is open").expect("it is open").min(left);
+        stream.send_data(vec![b'x'; part].into(), false).expect("it is open");
+        left -= part;
+    }
+}
+
+#[test]
+fn the_body_of_a_request_to_get_is_not_kept_while_the_request_runs() {
+    let (took, _) = run(pending(), |stream| async move {
+        let mut send = connect(stream).await;
+        let begin = now();
+        let mut answers = Vec::new();
+        // What is kept of two fills the window of the connection.
+        for method in [http::Method::GET, http::Method::HEAD, http::Method::GET] {
+            let request = http::Request::builder().method(method).uri("https://localhost/small");
+            let request = request.body(()).expect("valid");
+            let (answer, body) = send.send_request(request, false).expect("it is sent");
+            send_body(body, STREAM_WINDOW_BYTES as usize).await;
+            answers.push(answer);
+        }
+        let took = now() - begin;
+        for answer in answers {
+            assert_eq!(answer.await.expect("an answer").status(), 200);
+        }
+        took
+    });
+    assert!(took < SECOND, "they are sent before the first answer: {took:?}");
+}
+
 #[test]
 fn requests_have_less_memory_the_more_a_connection_takes() {
     let door = Door::new(MaxInflightBytes::nearest(256 * 1024));
