@@ -28,6 +28,7 @@ pub(super) struct Activity {
     running: Cell<u64>,
     body_open: Cell<bool>,
     body_broken: Cell<bool>,
+    body_wanted: Cell<bool>,
     had_long_head: Cell<bool>,
     go_on: Cell<Continue>,
     /// Who reads from the connection while a request runs. Actix may not read again behind the
@@ -42,6 +43,7 @@ impl Activity {
     /// A head is handed to actix, whose request begins next.
     pub(super) fn announce(&self, awaits_continue: bool) {
         self.body_broken.set(false);
+        self.body_wanted.set(false);
         self.go_on.set(if awaits_continue { Continue::Awaited } else { Continue::Unasked });
     }
 
@@ -53,6 +55,11 @@ impl Activity {
     /// The body of the request that began last has more to come.
     pub(super) fn has_open_body(&self) -> bool {
         self.body_open.get()
+    }
+
+    /// A handler has asked for the body of the request that began last.
+    pub(super) fn is_body_wanted(&self) -> bool {
+        self.body_wanted.get()
     }
 
     /// What comes of the body is not well-formed: whoever reads it gets an error.
@@ -117,6 +124,9 @@ impl Activity {
             return Poll::Ready(());
         }
         self.body_reader.register(context.waker());
+        if !self.body_wanted.replace(true) {
+            self.wake_reader();
+        }
         if self.awaits_continue() {
             self.go_on.set(Continue::Due);
             self.wake_reader();

@@ -47,6 +47,7 @@
 //! - In `Busy` the socket is read behind the body too, to see that the client leaves; at most
 //!   [`READ_AHEAD_BYTES`] and one read of actix are held. A client that sends more is seen to leave
 //!   only when its request has ended.
+//! - Of a body that no handler asks for, no more is read either: actix would keep 160 KB.
 //! - In `Busy` the client is timed elsewhere: by the reader of the body, and by [`TimedStream`].
 //! - In `Closing` the client is told that nothing more comes (FIN) and is read until it closes: a
 //!   socket closed with bytes unread would take the answer with it.
@@ -77,7 +78,8 @@ use head::{HeadVerdict, JudgedHead};
 /// How long a client is read after its last answer, until it closes.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
-/// Bytes of later requests that are held while one runs.
+/// Bytes of later requests that are held while one runs; of its own body, that are handed on before
+/// a handler asks for it.
 const READ_AHEAD_BYTES: usize = 16 * 1024;
 
 /// What actix has room for from the start. For a longer head it takes more room, which it keeps
@@ -114,6 +116,8 @@ pub(super) struct RequestGate<T> {
     ready: usize,
     /// What is to come of that request's body.
     rest: Rest,
+    /// Bytes of it that came.
+    body_bytes: usize,
     /// Requests that had begun before it.
     begun: u64,
     /// Nothing more is written.
@@ -133,6 +137,7 @@ impl<T> RequestGate<T> {
             held: BytesMut::new(),
             ready: 0,
             rest: Rest::Bytes(0),
+            body_bytes: 0,
             begun: 0,
             is_shut: false,
         }
@@ -179,13 +184,14 @@ impl<T> RequestGate<T> {
         self.enter(ReadState::Busy);
         self.count_head(head.length);
         self.activity.announce(head.awaits_continue);
-        self.rest = head.body;
+        (self.rest, self.body_bytes) = (head.body, 0);
         head.length + self.advance(&bytes[head.length..])
     }
 
     /// How many of `bytes` belong to the body of the request that runs.
     fn advance(&mut self, bytes: &[u8]) -> usize {
         let own = self.rest.advance(bytes);
+        self.body_bytes += own;
         if self.rest == Rest::Broken {
             self.activity.break_body();
         }
@@ -318,7 +324,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RequestGate<T> {
             return Poll::Ready(Ok(()));
         }
         loop {
-            if !self.rest.goes_on() && self.held.len() >= READ_AHEAD_BYTES {
+            let (ahead, is_wanted) = match self.rest.goes_on() {
+                true => (self.body_bytes, self.activity.is_body_wanted()),
+                false => (self.held.len(), false),
+            };
+            if !is_wanted && ahead >= READ_AHEAD_BYTES {
                 return Poll::Pending;
             }
             let start = buffer.filled().len();

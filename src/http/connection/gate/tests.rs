@@ -155,6 +155,22 @@ fn a_client_that_sends_ahead_is_read_no_further_until_its_request_ends() {
 }
 
 #[test]
+fn little_of_a_body_is_handed_on_before_a_handler_asks_for_it() {
+    run(async {
+        let (mut gate, mut client) = connect();
+        let head = b"GET /e HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+        send(&mut client, &[&head[..], &[b'b'; 100_000]].concat()).await;
+        let unasked = handed(&mut gate).await.0.len();
+        assert!((READ_AHEAD_BYTES..2 * READ_AHEAD_BYTES).contains(&unasked), "{unasked}");
+        let activity = gate.activity();
+        let running = activity.begin(true);
+        assert!(!is_broken(&activity).await);
+        assert_eq!(unasked + handed(&mut gate).await.0.len(), head.len() + 100_000);
+        drop(running);
+    });
+}
+
+#[test]
 fn silence_is_closed_without_a_word_before_the_first_request_and_after_each() {
     run(async {
         for requests in 0..3 {
