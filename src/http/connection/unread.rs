@@ -45,12 +45,12 @@ pub(in crate::http) async fn finish_body<B: MessageBody + 'static>(
     };
     let body = UnreadBody::watch(&mut request, Rc::clone(&activity));
     let response = next.call(request).await?;
-    let service = response.request().app_data::<Data<EmbeddingService>>();
+    let service = || response.request().app_data::<Data<EmbeddingService>>();
     let copy = held::copied_bytes(response.response().body())
-        .and_then(|bytes| service?.spare_room_for(bytes));
+        .and_then(|bytes| service()?.spare_room_for(bytes));
     // The connection would keep the memory of its longest head.
     let is_too_much =
-        activity.had_long_head() && service.is_some_and(|service| service.door().calm() < 1.0);
+        activity.had_long_head() && service().is_some_and(|service| service.door().calm() < 1.0);
     let mut response = response.map_body(|_, body| held::in_parts(body, copy));
     // What still comes of an unread body can be no request.
     if !body.finish().await || is_too_much {
