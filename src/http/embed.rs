@@ -12,7 +12,7 @@ use super::error::{ApiError, Code, FieldNames, OK};
 use super::headers::{JSON, X_INPUT_TYPE, X_REQUEST_TIMEOUT_MS};
 use super::held;
 use super::patience::Patience;
-use super::payload::{self, Body, InputLimits, Question};
+use super::payload::{self, Body, InputLimits, ItemScanner, Question};
 use super::record::{RequestContext, Served};
 use super::reply::{self, MANY_NUMBERS, Resident};
 use super::single::single;
@@ -171,7 +171,7 @@ async fn within_time<B: Body + Send + 'static, T>(
     let permit = admit(&head.asked);
     let refused = |error| ApiError::from_embed(error, head.timeout, FieldNames::default());
     let mut permit = permit.map_err(refused)?;
-    let bytes = receive(state, head, payload, &mut permit).await?;
+    let bytes = receive::<B>(state, head, payload, &mut permit).await?;
     let left = head.left(state.clock.now())?;
     // In a box: a request takes room for its work only when its body is there.
     let work = Box::pin(async {
@@ -182,7 +182,7 @@ async fn within_time<B: Body + Send + 'static, T>(
 }
 
 /// Reads the body, whose bytes `permit` holds.
-async fn receive(
+async fn receive<B: Body>(
     state: &AppState,
     head: Head,
     payload: web::Payload,
@@ -193,14 +193,21 @@ async fn receive(
     let body_timeout = Duration::from_millis(state.config.body_timeout.get());
     let limit = state.config.max_body_bytes;
     let announced = head.asked.announced_bytes;
+    let mut scanner = ItemScanner::new(input_limits(&state.config), B::INPUT);
     // Any byte is progress while there is memory: one time is over all of them. It ends first, so
     // that patience ends only where scarce memory shortens it.
     let patience = Patience::new(body_timeout + LONGER, 0, state.service.door());
     let reading = body::read(announced, payload, limit, patience, |body| {
-        permit.hold_body(body.len() as u64).map_err(ApiError::unavailable)
+        permit.hold_body(body.len() as u64).map_err(ApiError::unavailable)?;
+        if head.packing == Packing::Plain { scanner.scan(body) } else { Ok(()) }
     });
     let bytes = rt::time::timeout(body_timeout.min(left), reading).await;
     bytes.map_err(|_| ApiError::body_timeout(body_timeout.min(head.timeout)))?
+}
+
+/// Holds `bytes` from now on; refuses when there is no room.
+fn hold(permit: &mut Permit, bytes: u64) -> Result<(), ApiError> {
+    permit.hold(bytes).map_err(ApiError::unavailable)
 }
 
 pub(super) const fn input_limits(config: &HttpConfig) -> InputLimits {
@@ -251,7 +258,7 @@ async fn parse<B: Body + Send + 'static>(
         Packing::Plain if bytes.len() < LARGE_BODY_BYTES => Ok(bytes),
         Packing::Gzip if bytes.len() <= SMALL_PACKED_BYTES => {
             let most = max_body_bytes.min(MaxBodyBytes::nearest(LARGE_BODY_BYTES as u64));
-            match unpack(&bytes, most, &|| true, &mut permit) {
+            match unpack::<B>(&bytes, most, &|| true, limits, &mut permit) {
                 Err(error) if error.code == Code::BodyTooLarge && most < max_body_bytes => {
                     Err(bytes)
                 }
@@ -279,7 +286,7 @@ async fn parse<B: Body + Send + 'static>(
             Packing::Plain => bytes,
             Packing::Gzip => {
                 let is_wanted = || wanted.get();
-                unpack(&bytes, max_body_bytes, &is_wanted, &mut permit)?.into()
+                unpack::<B>(&bytes, max_body_bytes, &is_wanted, limits, &mut permit)?.into()
             }
         };
         Ok((payload::read_into(bytes, room, limits)?, permit))
@@ -288,14 +295,17 @@ async fn parse<B: Body + Send + 'static>(
 }
 
 /// Unpacks a body, whose bytes are held as they come, packed and unpacked.
-fn unpack(
+fn unpack<B: Body>(
     packed: &[u8],
     limit: MaxBodyBytes,
     is_wanted: &dyn Fn() -> bool,
+    limits: InputLimits,
     permit: &mut Permit,
 ) -> Result<Vec<u8>, ApiError> {
+    let mut scanner = ItemScanner::new(limits, B::INPUT);
     body::unpack(packed, limit, is_wanted, |body| {
-        permit.hold((packed.len() + body.len()) as u64).map_err(ApiError::unavailable)
+        hold(permit, (packed.len() + body.len()) as u64)?;
+        scanner.scan(body)
     })
 }
 

@@ -27,12 +27,14 @@ pub(super) mod chunking;
 #[cfg(test)]
 mod fuzz;
 pub(super) mod input;
+mod item_scanner;
 mod slips;
 pub(super) mod wishes;
 pub(super) mod words;
 
 use chunking::{CHUNKING, ChunkingField};
 pub(super) use input::InputLimits;
+pub(super) use item_scanner::ItemScanner;
 use slips::SLIP;
 use wishes::LENGTHS;
 pub(super) use wishes::{TRUNCATE, WISHES, Wishes, with_wishes};

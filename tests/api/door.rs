@@ -81,6 +81,15 @@ fn a_text_or_ids_above_the_limit_are_refused_with_their_place_whatever_truncate_
 }
 
 #[test]
+fn a_text_above_the_limit_is_refused_while_its_body_still_comes() {
+    let server = Server::ready();
+    let begin = r#"{"user":"input","input":["one",""#;
+    let body = format!("{begin}{}", "\\u0061 ".repeat(TOO_LARGE / 2 + 1));
+    let mut stream = server.open(announce(DENSE, "", 30_000_000) + &body);
+    stream.answer().refused("item_too_large", "input").says("item 1");
+}
+
+#[test]
 fn a_priority_is_lowered_freely_and_not_raised() {
     let large = json!({"input": NINE_TEXTS});
     let small = json!({"input": "a"});
